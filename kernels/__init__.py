@@ -1,0 +1,1 @@
+"""Compute kernels that run beside collectives, imported as ``ncclbench.kernels``."""

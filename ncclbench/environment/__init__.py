@@ -1,0 +1,1 @@
+"""What rank, host and settings a number was measured on."""

@@ -1,0 +1,1 @@
+"""What will be measured: cases, arms, sizes, order and cost. Never imports torch."""

@@ -1,0 +1,191 @@
+"""Case, Arm and Plan: what a run measures, as plain data that goes to JSON and back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Literal
+
+from ncclbench.tables.collectives import COLLECTIVES
+
+PLAN_SCHEMA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One condition to measure.
+
+    Attributes:
+        op: name in COLLECTIVES.
+        dtype: name in DTYPES.
+        redop: name in REDOPS, None for operations that reduce nothing.
+        root: group rank, None for operations without a root.
+        nbytes: the larger of send and receive bytes per rank, whole elements, never rounded otherwise.
+        count: elements as given to the library (nccl-tests' count column).
+        topology: name in TOPOLOGIES.
+        mode: name in MODES.
+        async_op: issued with async_op=True and waited for.
+        in_place: send and receive buffer are one.
+        nranks: ranks in each group.
+    """
+
+    op: str
+    dtype: str
+    redop: str | None
+    root: int | None
+    nbytes: int
+    count: int
+    topology: str
+    mode: str
+    async_op: bool
+    in_place: bool
+    nranks: int
+
+    @property
+    def key(self) -> str:
+        """The case's name in a run: unique within it, stable over runs, no spaces."""
+        parts = [self.op, self.dtype, self.redop or "none", str(self.nbytes), self.topology, self.mode]
+        parts.append("async" if self.async_op else "sync")
+        parts.append("in-place" if self.in_place else "out-of-place")
+        if self.root is not None:
+            parts.append(f"root{self.root}")
+        parts.append(f"n{self.nranks}")
+        return "/".join(parts)
+
+    @property
+    def busbw_factor(self) -> float:
+        """busbw over algbw, as nccl-tests defines it for this operation."""
+        return COLLECTIVES[self.op].busbw_factor(self.nranks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The case's keys as every ``rows`` entry carries them."""
+        fields = asdict(self)
+        fields["async"] = fields.pop("async_op")
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Case:
+        """Inverse of ``to_json``; further keys are ignored."""
+        names = [name for name in cls.__slots__ if name != "async_op"]
+        return cls(async_op=bool(fields["async"]), **{name: fields[name] for name in names})
+
+
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """What is compared on the same case: a backend, or a backend with settings.
+
+    Attributes:
+        id: short and unique in the run, without space or colon.
+        backend: name of the process group.
+        settings: NCCL settings that make this arm differ (none yet built in).
+    """
+
+    id: str
+    backend: str
+    settings: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedCase:
+    """A case with what the plan knows of it before anything runs.
+
+    Attributes:
+        case: the condition.
+        status: "planned", or "skipped" with the reason.
+        reason: why it is skipped, one line; None where planned.
+        bytes_per_rank: memory it needs on a rank's device while it runs.
+    """
+
+    case: Case
+    status: Literal["planned", "skipped"]
+    reason: str | None
+    bytes_per_rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything a run will do, fixed before it starts.
+
+    Attributes:
+        cases: in the order they are visited, skipped ones included.
+        arms: in the order given; the first is the base unless ``base_arm`` says otherwise.
+        base_arm: id of the arm that others are compared with.
+        nranks: world size.
+        iters: timed operations per case and arm in all epochs together.
+        warmup_iters: untimed operations before each visit, at most; None for 5 that stop early when slow.
+        check: checked passes before and after each visit's block; 0 switches the data check off.
+        epochs: fresh sets of process groups.
+        epoch_kind: whether an epoch makes new groups or new processes.
+        statistic: what verdicts compare, fixed before the run; None: p25 on CPU, median on CUDA.
+        margin_ratio: equivalence margin as a fraction.
+        margin_us: equivalence margin in microseconds; the larger of the two counts.
+        time_budget_s: seconds per case, all arms together, after which no epoch is added; None for no limit.
+        timeout_s: seconds without progress after which a rank is called hung.
+        share_gpu: ranks may share a GPU; their rows never count as bandwidth.
+        seed: of data, order of arms and uneven splits.
+    """
+
+    cases: tuple[PlannedCase, ...]
+    arms: tuple[Arm, ...]
+    base_arm: str
+    nranks: int
+    iters: int
+    warmup_iters: int | None
+    check: int
+    epochs: int
+    epoch_kind: Literal["group", "process"]
+    statistic: str | None
+    margin_ratio: float
+    margin_us: float
+    time_budget_s: float | None
+    timeout_s: float
+    share_gpu: bool
+    seed: int
+
+    @property
+    def planned(self) -> list[Case]:
+        """The cases that will be run."""
+        return [entry.case for entry in self.cases if entry.status == "planned"]
+
+    @property
+    def bytes_per_rank(self) -> int:
+        """Device memory a rank needs: the largest case's."""
+        return max((entry.bytes_per_rank for entry in self.cases if entry.status == "planned"), default=0)
+
+    def iters_in_epoch(self, epoch: int) -> int:
+        """Timed operations per case and arm in one epoch, so that all epochs together make ``iters``."""
+        share, rest = divmod(self.iters, self.epochs)
+        return max(1, share + (epoch < rest))
+
+    def with_epochs(self, epochs: int) -> Plan:
+        """The same plan with another number of epochs."""
+        return replace(self, epochs=epochs)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for run.json and for the ranks."""
+        fields = asdict(self)
+        fields["schema"] = PLAN_SCHEMA
+        fields["cases"] = [
+            {
+                **entry.case.to_json(),
+                "status": entry.status,
+                "reason": entry.reason,
+                "bytes_per_rank": entry.bytes_per_rank,
+            }
+            for entry in self.cases
+        ]
+        return fields
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Plan:
+        """Inverse of ``to_json``.
+
+        Raises:
+            KeyError, TypeError: a field is missing or of another shape; readers turn it into a clear line.
+        """
+        cases = tuple(
+            PlannedCase(Case.from_json(row), row["status"], row["reason"], row["bytes_per_rank"])
+            for row in fields["cases"]
+        )
+        arms = tuple(Arm(row["id"], row["backend"], dict(row["settings"])) for row in fields["arms"])
+        names = [name for name in cls.__slots__ if name not in ("cases", "arms")]
+        return cls(cases=cases, arms=arms, **{name: fields[name] for name in names})

@@ -1,0 +1,47 @@
+"""In which order arms are visited: balanced, random, the same on every rank, and recorded.
+
+Within an epoch every arm is visited once in every row of a Latin square, so that no arm is always
+first; for two arms the rows are the pair AB, BA. Which square, and in which order its rows come, is
+drawn from the run's seed.
+"""
+
+from __future__ import annotations
+
+import random
+
+# More visits than this per arm and epoch only add fences, not balance.
+MAX_VISITS = 4
+
+
+def _generator(seed: int, *path: object) -> random.Random:
+    return random.Random("/".join(str(part) for part in (seed, *path)))
+
+
+def creation_order(narms: int, seed: int, epoch: int) -> list[int]:
+    """The order in which an epoch's groups are made, as arm indices."""
+    order = list(range(narms))
+    _generator(seed, "groups", epoch).shuffle(order)
+    return order
+
+
+def visit_order(narms: int, seed: int, epoch: int, case_key: str) -> list[int]:
+    """The arm indices in the order of one case's blocks within an epoch.
+
+    Every arm comes equally often: once for one arm, ``min(narms, MAX_VISITS)`` times otherwise.
+    """
+    if narms == 1:
+        return [0]
+    generator = _generator(seed, "visits", epoch, case_key)
+    names = list(range(narms))
+    generator.shuffle(names)
+    rows = [[names[(start + step) % narms] for step in range(narms)] for start in range(narms)]
+    if narms == 2:
+        rows = [names, names[::-1]]
+    generator.shuffle(rows)
+    return [arm for row in rows[:MAX_VISITS] for arm in row]
+
+
+def split_iterations(iters: int, visits: int) -> list[int]:
+    """Iterations of each visit, at least one, as even as can be."""
+    share, rest = divmod(iters, visits)
+    return [max(1, share + (index < rest)) for index in range(visits)]

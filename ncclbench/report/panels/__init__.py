@@ -1,0 +1,1 @@
+"""PANELS: the parts of a report."""

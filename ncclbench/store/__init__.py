@@ -1,0 +1,1 @@
+"""The run folder: written while measuring, read by everything after it."""

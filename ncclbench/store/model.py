@@ -1,0 +1,86 @@
+"""What is kept of a run: units of samples, and the run as readers see it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ncclbench.plan.model import Plan
+
+RUN_SCHEMA = 1
+
+Times = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """What is measured, kept and resumed as one: a case on an arm in an epoch, over all ranks.
+
+    Attributes:
+        case: key of the case.
+        arm: id of the arm.
+        epoch: counted from 0.
+        attempt: which start of the run measured it; more than one after ``--resume``.
+        k: operations in a sample: 1 in isolated mode, the batch otherwise.
+        start_us: shape (nranks, n): when each sample began, on one clock, relative to the unit's first.
+        launch_us: shape (nranks, n): host time of the call(s) until they returned, per sample.
+        device_us: shape (nranks, n), or None on the CPU: device time per sample.
+        total_us: shape (nranks, n): host time with the synchronize, per sample.
+        visits: samples in each visit to the arm, summing to n.
+        wrong: wrong elements per rank in the checked passes; None when not checked.
+    """
+
+    case: str
+    arm: str
+    epoch: int
+    attempt: int
+    k: int
+    start_us: Times
+    launch_us: Times
+    device_us: Times | None
+    total_us: Times
+    visits: tuple[int, ...]
+    wrong: tuple[int, ...] | None
+
+    @property
+    def clock(self) -> str:
+        """Which of the times counts: "device" on CUDA, else "total"."""
+        return "total" if self.device_us is None else "device"
+
+    @property
+    def rank_time_us(self) -> Times:
+        """Shape (nranks, n): time of one operation on each rank."""
+        return (self.total_us if self.device_us is None else self.device_us) / self.k
+
+    @property
+    def time_us(self) -> Times:
+        """Shape (n,): what a training step waits for, the maximum over ranks, per operation."""
+        slowest: Times = self.rank_time_us.max(axis=0)
+        return slowest
+
+
+@dataclass(slots=True)
+class Run:
+    """A run folder as read.
+
+    Attributes:
+        folder: where it lies.
+        meta: run.json as it stands.
+        plan: the plan in it.
+        units: by (case key, arm id), in order of epoch; complete units only.
+        statuses: by (case key, arm id): (status, reason) where it is not simply measured.
+        cold: one entry per arm, epoch and rank: costs before the first timed operation, in microseconds.
+        problems: what a reader should know: torn lines, incomplete units.
+    """
+
+    folder: Path
+    meta: dict[str, Any]
+    plan: Plan
+    units: dict[tuple[str, str], list[Unit]] = field(default_factory=dict)
+    statuses: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    cold: list[dict[str, Any]] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)

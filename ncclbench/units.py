@@ -1,0 +1,96 @@
+"""Reading and writing sizes, percentages and durations, one way for the whole project.
+
+Sizes follow nccl-tests: K, M, G, T are powers of 1024. Bandwidths are decimal: GB/s is 1e9 bytes/s.
+"""
+
+from __future__ import annotations
+
+import re
+
+from ncclbench.errors import RequestError
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|min|h)?", re.IGNORECASE)
+_FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+# More than any machine holds: such a size is a typing error, not a request.
+MAX_BYTES = 1 << 46
+
+
+def parse_bytes(text: str, what: str = "size") -> int:
+    """Bytes from ``8``, ``64K``, ``1M``, ``1.5G``, ``8MiB``.
+
+    Raises:
+        RequestError: not a size, not whole bytes, zero, or beyond 64 TiB.
+    """
+    stripped = text.strip()
+    match = _SIZE.fullmatch(stripped)
+    if match is None or not stripped.isascii():
+        raise RequestError(f"{what} {text!r} is not a size: write bytes like 8, 64K, 1M or 1G")
+    value = float(match[1]) * _FACTORS[match[2].upper()]
+    if not value < MAX_BYTES:
+        raise RequestError(f"{what} {text!r} is more than 64T: no machine holds that")
+    if value != int(value):
+        raise RequestError(f"{what} {text!r} is not a whole number of bytes")
+    if value == 0:
+        raise RequestError(f"{what} {text!r} is zero: the smallest size is one element, write at least 1")
+    return int(value)
+
+
+def format_bytes(nbytes: int) -> str:
+    """Shortest exact form with nccl-tests' suffixes: 8, 64K, 1M; bytes where none is exact."""
+    for suffix in ("T", "G", "M", "K"):
+        factor = _FACTORS[suffix]
+        if nbytes >= factor and nbytes % factor == 0:
+            return f"{nbytes // factor}{suffix}"
+    return str(nbytes)
+
+
+def parse_percent(text: str, what: str) -> float:
+    """A fraction from ``5%`` (0.05).
+
+    Raises:
+        RequestError: no percent sign, not a number, or not above zero.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    if match is None or float(match[1]) <= 0:
+        raise RequestError(f"{what} {text!r} is not a percentage: write it like 5%")
+    return float(match[1]) / 100.0
+
+
+def parse_seconds(text: str, what: str) -> float:
+    """Seconds from ``60``, ``60s``, ``500ms``, ``15m``, ``1h``.
+
+    Raises:
+        RequestError: not a duration, or zero.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None:
+        raise RequestError(f"{what} {text!r} is not a duration: write it like 60s, 500ms or 15m")
+    seconds = float(match[1]) * _SECONDS[(match[2] or "s").lower()]
+    if not 0 < seconds < 1e9:
+        raise RequestError(f"{what} {text!r} must be above zero and below 30 years")
+    return seconds
+
+
+def format_seconds(seconds: float) -> str:
+    """A duration for people: 850 ms, 12.4 s, 3 min 20 s, 2 h 05 min."""
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 100:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 100:
+        return f"{minutes} min {rest:02d} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02d} min"
+
+
+def format_us(time_us: float) -> str:
+    """Microseconds in at most seven characters, as nccl-tests prints its time column."""
+    if time_us < 1000:
+        return f"{time_us:.2f}"
+    if time_us < 100_000:
+        return f"{time_us:.1f}"
+    return f"{time_us:.0f}"

@@ -1,0 +1,1 @@
+"""One process per rank: groups, buffers, clock and loop. The only layer that measures."""
