@@ -9,6 +9,9 @@ from ncclbench.tables.collectives import COLLECTIVES
 
 PLAN_SCHEMA = 1
 
+# Where an arm's buffers live.
+Device = Literal["cpu", "cuda"]
+
 
 @dataclass(frozen=True, slots=True)
 class Case:
@@ -122,6 +125,8 @@ class Plan:
         timeout_s: seconds without progress after which a rank is called hung.
         share_gpu: ranks may share a GPU; their rows never count as bandwidth.
         seed: of data, order of arms and uneven splits.
+        rotation_bytes: what a rank's buffers together should exceed, so that no operation finds its data
+            in the cache; 0 for just two slots.
     """
 
     cases: tuple[PlannedCase, ...]
@@ -140,6 +145,7 @@ class Plan:
     timeout_s: float
     share_gpu: bool
     seed: int
+    rotation_bytes: int = 0
 
     @property
     def planned(self) -> list[Case]:

@@ -1,1 +1,34 @@
-"""PANELS: the parts of a report."""
+"""PANELS: the parts of a report; adding one is adding a file here and its template."""
+
+from __future__ import annotations
+
+from ncclbench.report.panels import (
+    cold,
+    comparison,
+    curves,
+    environment,
+    howto,
+    ranks,
+    spread,
+    table,
+    unmeasured,
+    verdict,
+)
+from ncclbench.report.panels.panel import Content, Panel
+
+_ENTRIES = (
+    verdict.PANEL,
+    curves.PANEL,
+    comparison.PANEL,
+    ranks.PANEL,
+    spread.PANEL,
+    table.PANEL,
+    unmeasured.PANEL,
+    cold.PANEL,
+    environment.PANEL,
+    howto.PANEL,
+)
+
+PANELS: dict[str, Panel] = {panel.name: panel for panel in sorted(_ENTRIES, key=lambda panel: panel.order)}
+
+__all__ = ["PANELS", "Content", "Panel"]

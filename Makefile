@@ -1,0 +1,82 @@
+# `make help` lists what there is. Everything is installed into .venv; nothing outside this folder changes.
+
+PYTHON ?= python3
+VENV ?= .venv
+OLDEST_VENV ?= .venv-oldest
+# The oldest torch the code is tested with: the one pyproject.toml asks for.
+OLDEST_TORCH := 2.13.0
+# More arguments for pytest: make test PYTEST_ARGS="-k sweep"
+PYTEST_ARGS ?=
+
+RUN := $(VENV)/bin
+PIP_INSTALL := -m pip install --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-full test-oldest lint bench constraints clean
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.installed ## set up, measure all_reduce and broadcast on this machine, write a report
+	@$(RUN)/ncclbench sweep --ops all_reduce,broadcast
+
+test: $(VENV)/.installed-dev ## set up and run the tests
+	@$(RUN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+
+test-full: $(VENV)/.installed-dev ## the slower tests that make test leaves out
+	@$(RUN)/python -m pytest -m full $(PYTEST_ARGS)
+
+test-oldest: $(OLDEST_VENV)/.installed ## the tests that must also pass on the oldest torch
+	@$(OLDEST_VENV)/bin/python -m pytest -m oldest_torch $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed-dev ## ruff and mypy
+	@$(RUN)/ruff check .
+	@$(RUN)/ruff format --check .
+	@$(RUN)/mypy
+
+constraints: $(VENV)/.installed-dev ## write constraints.txt anew from what is installed in .venv
+	@$(RUN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel > constraints.txt
+
+clean: ## remove the environments and what builds left behind; results stay
+	rm -rf $(VENV) $(OLDEST_VENV) build dist ncclbench.egg-info
+
+# The environments. A marker file in each says that everything was installed, and from which versions.
+
+# $(call make_venv,FOLDER)
+define make_venv
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+    echo 'make: ncclbench needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 2; }
+@$(PYTHON) -m venv $(1) || { \
+    echo 'make: no virtual environment could be made: install python3-venv (Debian),' >&2; \
+    echo 'or name another Python: make PYTHON=/path/to/python3' >&2; exit 2; }
+endef
+
+# $(call pip_install,FOLDER,ARGUMENTS)
+define pip_install
+@$(1)/bin/python $(PIP_INSTALL) $(2) || { \
+    limits=$$($(1)/bin/python -m pip config list | grep -i constraint) && { \
+        echo 'make: the pip settings of this machine hold a constraint:' >&2; \
+        echo "  $$limits" >&2; \
+        echo 'If pip said "The user requested (constraint) torch", it refuses the torch this needs.' >&2; \
+        echo 'To leave it out this once, put in front of make: PIP_CONSTRAINT= for a variable,' >&2; \
+        echo 'PIP_CONFIG_FILE=/dev/null for a file (which leaves out all pip configuration files).' >&2; }; \
+    exit 1; }
+endef
+
+$(VENV)/.installed: requirements.txt constraints.txt pyproject.toml
+	$(call make_venv,$(VENV))
+	@echo 'Installing into $(VENV); torch with CUDA is about 3 GB, so the first time takes minutes.'
+	$(call pip_install,$(VENV),-r requirements.txt -c constraints.txt)
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed requirements-dev.txt
+	$(call pip_install,$(VENV),-r requirements-dev.txt -c constraints.txt)
+	@touch $@
+
+# Exact versions here too, but for torch and what comes with it.
+$(OLDEST_VENV)/.installed: requirements-dev.txt constraints.txt pyproject.toml Makefile
+	$(call make_venv,$(OLDEST_VENV))
+	@grep -vE '^(torch|triton|cuda-|nvidia-cu|nvidia-nccl|nvidia-nv)' constraints.txt > $(OLDEST_VENV)/constraints.txt
+	$(call pip_install,$(OLDEST_VENV),torch==$(OLDEST_TORCH) -e . -r requirements-dev.txt -c $(OLDEST_VENV)/constraints.txt)
+	@touch $@

@@ -1,0 +1,159 @@
+"""``ncclbench list``: everything that has a name, and whether it can be measured here."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import click
+
+from ncclbench.cli.options import SectionedCommand, json_option
+from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.values import one_of
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.tables.backends import BACKENDS, Backend, third_party_backends
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.dtypes import DTYPES
+from ncclbench.tables.modes import MODES
+from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
+from ncclbench.terminal.streams import write
+
+Entry = dict[str, Any]
+
+
+def collectives() -> list[Entry]:
+    """Every operation, with what its form allows."""
+    return [
+        _entry(
+            collective.name,
+            collective.description,
+            reduces=collective.reduces,
+            rooted=collective.rooted,
+            in_place=list(collective.in_place_forms),
+            synchronising=collective.synchronising,
+            least_ranks=collective.least_ranks,
+        )
+        for collective in COLLECTIVES.values()
+    ]
+
+
+def backends() -> list[Entry]:
+    """Every process group; what only making a group would tell has ``available`` null."""
+    torch, ngpus = _torch_version(), count_gpus()
+    known = [*BACKENDS.values(), *third_party_backends().values()]
+    return [_entry(each.name, each.description, *_backend_here(each, torch, ngpus)) for each in known]
+
+
+def topologies() -> list[Entry]:
+    """Every way to cut the ranks into groups, the coming ones too."""
+    here = [_entry(topology.name, topology.description) for topology in TOPOLOGIES.values()]
+    return here + [_entry(name, "", False, "not there yet") for name in PLANNED_TOPOLOGIES]
+
+
+def dtypes() -> list[Entry]:
+    """Every element type; which of them a backend takes is asked of its group when it runs."""
+    return [
+        _entry(
+            dtype.name,
+            f"{dtype.kind}, {dtype.itemsize} byte{'s' if dtype.itemsize > 1 else ''} per element",
+            itemsize=dtype.itemsize,
+            aliases=list(dtype.aliases),
+        )
+        for dtype in DTYPES.values()
+    ]
+
+
+def redops() -> list[Entry]:
+    """Every reduction operator."""
+    return [
+        _entry(redop.name, f"on {', '.join(redop.kinds)}", kinds=list(redop.kinds))
+        for redop in REDOPS.values()
+    ]
+
+
+def modes() -> list[Entry]:
+    """Every way to run a case."""
+    device = "cuda" if count_gpus() else "cpu"
+    entries = []
+    for mode in MODES.values():
+        here = device in mode.devices
+        entries.append(_entry(mode.name, mode.description, here, None if here else "needs a GPU"))
+    return entries
+
+
+SECTIONS: dict[str, Callable[[], list[Entry]]] = {
+    "collectives": collectives,
+    "backends": backends,
+    "topologies": topologies,
+    "dtypes": dtypes,
+    "redops": redops,
+    "modes": modes,
+}
+
+
+@click.command(
+    "list",
+    cls=SectionedCommand,
+    epilog="Example: ncclbench list backends",
+)
+@click.argument(
+    "section",
+    required=False,
+    metavar=f"[{'|'.join(SECTIONS)}]",
+    callback=lambda ctx, parameter, text: text and one_of(SECTIONS)(text, "list"),
+)
+@json_option
+def command(section: str | None, as_json: bool) -> None:
+    """List collectives, backends, topologies, element types, operators and modes: here, or why not."""
+    listed = {name: SECTIONS[name]() for name in ([section] if section else SECTIONS)}
+    if as_json:
+        message = f"listed {', '.join(listed)}"
+        emit_json(document("list", ok=True, message=message, rest=listed))
+        return
+    write("\n".join(_text(name, entries) for name, entries in listed.items()), sys.stdout)
+
+
+def _entry(
+    name: str, description: str, available: bool | None = True, reason: str | None = None, **more: Any
+) -> Entry:
+    return {"name": name, "description": description, "available": available, "reason": reason, **more}
+
+
+def _text(section: str, entries: list[Entry]) -> str:
+    width = max(len(entry["name"]) for entry in entries)
+    lines = [f"{section}:"]
+    for entry in entries:
+        aliases = f" (also {', '.join(entry['aliases'])})" if entry.get("aliases") else ""
+        words = f"{entry['description']}{aliases}"
+        if entry["reason"]:
+            words = f"{words} - {entry['reason']}" if words else entry["reason"]
+        lines.append(f"  {entry['name']:<{width}}  {words}")
+    return "\n".join(lines) + "\n"
+
+
+def _torch_version() -> tuple[int, int] | None:
+    """Major and minor of the installed torch, asked of its package so as not to import it."""
+    try:
+        match = re.match(r"(\d+)\.(\d+)", version("torch"))
+    except PackageNotFoundError:
+        return None
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def _backend_here(
+    backend: Backend, torch: tuple[int, int] | None, ngpus: int
+) -> tuple[bool | None, str | None]:
+    """Whether the backend can be built here, and why not; None where only building it tells."""
+    if torch is None:
+        return False, "needs torch, which is not installed"
+    if backend.oldest_torch is not None and torch < backend.oldest_torch:
+        return False, f"needs torch >= {'.'.join(map(str, backend.oldest_torch))}"
+    if backend.device == "cuda" and not ngpus:
+        return False, "needs a GPU"
+    if backend.device == "any":
+        return None, "known once a group is made"
+    return True, None

@@ -1,0 +1,352 @@
+"""The options that several commands share: one spelling, default, help text and refusal for each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, TypeVar
+
+import click
+
+from ncclbench.cli import values
+from ncclbench.cli.values import Parse
+from ncclbench.plan.arms import find_base
+from ncclbench.plan.build import Method, Selection
+from ncclbench.plan.model import Arm
+from ncclbench.plan.sizes import DEFAULT_FACTOR, DEFAULT_MAX, DEFAULT_MIN, parse_sizes
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.dtypes import DTYPES, find_dtype
+from ncclbench.tables.modes import MODES
+from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.statistics import STATISTICS
+from ncclbench.tables.topologies import TOPOLOGIES
+from ncclbench.units import parse_seconds
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator = Callable[[Decorated], Decorated]
+
+MAX_LABEL_IN_NAME = 60
+
+
+class SectionOption(click.Option):
+    """An option that stands under a heading of its command's help."""
+
+    def __init__(self, *args: Any, section: str, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None:
+                sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def option(
+    *names: str,
+    help: str,
+    metavar: str | None = None,
+    default: str | None = None,
+    otherwise: str | None = None,
+    parse: Parse | None = None,
+    flag: bool = False,
+) -> Callable[[str], Decorator[Any]]:
+    """One option, still without its heading.
+
+    Args:
+        names: as ``click.option`` takes them.
+        help: one sentence.
+        metavar: what the value is.
+        default: the value where it is not given.
+        otherwise: what the help says the default is, where it depends on the rest.
+        parse: makes the value of the text.
+        flag: takes no value.
+    """
+
+    def value(ctx: click.Context, parameter: click.Parameter, text: Any) -> Any:
+        return text if parse is None or text is None else parse(text, "/".join(parameter.opts))
+
+    def under(section: str) -> Decorator[Any]:
+        return click.option(
+            *names,
+            cls=SectionOption,
+            section=section,
+            help=help,
+            metavar=metavar,
+            default=False if flag else default,
+            show_default=otherwise or default is not None,
+            callback=value,
+            is_flag=flag,
+        )
+
+    return under
+
+
+def under(section: str, *options: Callable[[str], Decorator[Any]]) -> Decorator[Any]:
+    """A decorator that gives a command the options, listed under one heading in this order."""
+
+    def add(function: Decorated) -> Decorated:
+        for entry in reversed(options):
+            function = entry(section)(function)
+        return function
+
+    return add
+
+
+selection_options = under(
+    "What is measured",
+    option(
+        "--ops",
+        metavar="NAMES",
+        default="all_reduce",
+        parse=values.named(COLLECTIVES, "collective"),
+        help="Collectives, separated by commas, or all; see ncclbench list.",
+    ),
+    option("-b", "--min-bytes", metavar="SIZE", otherwise=DEFAULT_MIN, help="Smallest size."),
+    option("-e", "--max-bytes", metavar="SIZE", otherwise=DEFAULT_MAX, help="Largest size."),
+    option("-f", "--step-factor", metavar="X", otherwise=DEFAULT_FACTOR, help="From a size to the next."),
+    option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
+    option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
+    option(
+        "-d",
+        "--dtypes",
+        metavar="NAMES",
+        default="float32",
+        parse=values.names(DTYPES, lambda name: find_dtype(name).name),
+        help="Element types, or all.",
+    ),
+    option(
+        "-o",
+        "--redops",
+        metavar="NAMES",
+        default="sum",
+        parse=values.named(REDOPS, "reduction operator"),
+        help="Reduction operators, or all.",
+    ),
+    option(
+        "-r",
+        "--root",
+        "roots",
+        metavar="RANKS",
+        default="0",
+        parse=values.roots,
+        help="Roots of collectives that have one, or all.",
+    ),
+    option(
+        "--topologies",
+        metavar="NAMES",
+        default="world",
+        parse=values.names(TOPOLOGIES, values.find_topology),
+        help="How the ranks are cut into groups.",
+    ),
+    option(
+        "--modes",
+        metavar="NAMES",
+        default="isolated,back-to-back",
+        parse=values.named(MODES, "mode"),
+        help="isolated: latency; back-to-back: throughput, as nccl-tests prints it; graph: in a CUDA graph.",
+    ),
+    option(
+        "--async",
+        "async_op",
+        metavar="no,yes",
+        default="no",
+        parse=values.yes_no,
+        help="Issued with async_op=True and waited for.",
+    ),
+    option(
+        "--in-place",
+        metavar="no,yes",
+        otherwise="the API's natural form",
+        parse=values.yes_no,
+        help="Send and receive buffer are one.",
+    ),
+)
+
+arm_options = under(
+    "What is compared",
+    option(
+        "--backends",
+        metavar="X,Y",
+        otherwise="nccl2 on CUDA, else gloo",
+        help="Backends, interleaved in one job on the same buffers.",
+    ),
+    option("--arms", metavar="'X; Y'", help="What --backends X,Y is short for."),
+    option("--base", metavar="ARM", otherwise="the first", help="The arm that others are compared with."),
+    option(
+        "--margin",
+        metavar="MARGIN",
+        default="3%,1us",
+        parse=values.margin,
+        help="Differences up to it do not matter; the larger of the two counts.",
+    ),
+    option(
+        "--statistic",
+        metavar="|".join(STATISTICS),
+        otherwise="p25 on CPU, median on CUDA",
+        parse=values.one_of(STATISTICS),
+        help="What is compared, fixed before the run.",
+    ),
+)
+
+method_options = under(
+    "How it is measured",
+    option(
+        "-n",
+        "--iters",
+        metavar="N",
+        otherwise="20, with several arms 160",
+        parse=values.whole(1),
+        help="Timed operations per case and arm, in all epochs together.",
+    ),
+    option(
+        "-w",
+        "--warmup-iters",
+        metavar="N",
+        otherwise="5, fewer where slow",
+        parse=values.whole(0),
+        help="Untimed operations before them, per epoch.",
+    ),
+    option(
+        "-c",
+        "--check",
+        metavar="N",
+        default="1",
+        parse=values.whole(0),
+        help="Passes with checked data before and after each block; 0 checks nothing.",
+    ),
+    option(
+        "--epochs",
+        metavar="N",
+        otherwise="3, with several arms 8",
+        parse=values.whole(1, 10_000),
+        help="Fresh sets of process groups; intervals are over them.",
+    ),
+    option(
+        "--epoch-kind",
+        metavar="group|process",
+        default="group",
+        parse=values.one_of(("group", "process")),
+        help="Whether an epoch makes new groups or new processes.",
+    ),
+    option("--precision", metavar="PERCENT", parse=values.not_yet, help="Not there yet."),
+    option(
+        "--time-budget",
+        metavar="TIME",
+        otherwise="off",
+        parse=parse_seconds,
+        help="Per case, all its arms together: no epoch is added after it.",
+    ),
+    option(
+        "--seed",
+        metavar="N",
+        default="0",
+        parse=values.whole(0, 2**31 - 1),
+        help="Draws data, order of arms and uneven splits.",
+    ),
+)
+
+launch_options = under(
+    "Where it runs",
+    option(
+        "--nproc-per-node",
+        metavar="N",
+        otherwise="GPUs, else 2",
+        parse=values.whole(1, 4096),
+        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
+    ),
+    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
+    option(
+        "--timeout",
+        metavar="TIME",
+        default="60s",
+        parse=parse_seconds,
+        help="After so long without progress a rank is called hung.",
+    ),
+)
+
+run_options = under(
+    "What is kept",
+    option("--out", metavar="DIR", otherwise="results/<time>-<label>", help="The run folder itself."),
+    option("--label", metavar="TEXT", help="What the run is about, for reports."),
+    option("--resume", metavar="RUN", help="Measure what RUN lacks; needs no other option."),
+)
+
+json_option = under(
+    "How it answers",
+    option("--json", "as_json", flag=True, help="One JSON document on standard output."),
+)
+
+exit_zero_option = under(
+    "How it answers",
+    option("--exit-zero", flag=True, help="End with 0 on a bad answer, never on wrong data."),
+)
+
+
+def selection_from(params: Mapping[str, Any]) -> Selection:
+    """The Selection that the values of ``selection_options`` make.
+
+    Raises:
+        RequestError: the sizes make no range.
+    """
+    sizes = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
+    return Selection(
+        sizes=parse_sizes(**{name: params[name] for name in sizes}),
+        ops=params["ops"],
+        dtypes=params["dtypes"],
+        redops=params["redops"],
+        roots=params["roots"],
+        topologies=params["topologies"],
+        modes=params["modes"],
+        async_op=params["async_op"],
+        in_place=params["in_place"],
+    )
+
+
+def method_from(params: Mapping[str, Any], arms: Sequence[Arm]) -> Method:
+    """The Method that the values of the arm, method and launch options make.
+
+    Raises:
+        RequestError: ``--base`` is none of the arms.
+    """
+    margin_ratio, margin_us = params["margin"]
+    return Method(
+        base_arm=find_base(arms, params["base"]),
+        iters=params["iters"],
+        warmup_iters=params["warmup_iters"],
+        check=params["check"],
+        epochs=params["epochs"],
+        epoch_kind=params["epoch_kind"],
+        statistic=params["statistic"],
+        margin_ratio=margin_ratio,
+        margin_us=margin_us,
+        time_budget_s=params["time_budget"],
+        timeout_s=params["timeout"],
+        share_gpu=params["share_gpu"],
+        seed=params["seed"],
+    )
+
+
+def typed_options(ctx: click.Context) -> list[str]:
+    """The options that stood on the command line, as ``--long-name``, in the order of the help."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [
+        max(parameter.opts, key=len)
+        for parameter in ctx.command.params
+        if parameter.name is not None and ctx.get_parameter_source(parameter.name) is typed
+    ]
+
+
+def folder_name(created: datetime, label: str | None) -> str:
+    """Name of a run's folder: the time it began and what of the label a file name can hold."""
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", label or "")[:MAX_LABEL_IN_NAME].strip("-.")
+    return created.strftime("%Y%m%d-%H%M%S") + (f"-{name}" if name else "")

@@ -1,0 +1,219 @@
+"""``ncclbench sweep``: the main job, from the command line to the table, the run folder and the report."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncclbench.cli.options import (
+    SectionedCommand,
+    arm_options,
+    exit_zero_option,
+    folder_name,
+    json_option,
+    launch_options,
+    method_from,
+    method_options,
+    run_options,
+    selection_from,
+    selection_options,
+    typed_options,
+)
+from ncclbench.cli.output import document, emit_json
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_FAILED, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.plan.arms import arms_device, parse_arms
+from ncclbench.plan.build import build_plan
+from ncclbench.plan.model import Device, Plan
+from ncclbench.supervise.launcher import Seat, find_seat
+from ncclbench.terminal.streams import write
+
+if TYPE_CHECKING:
+    from ncclbench.store.model import Run
+    from ncclbench.supervise.launch import Job
+
+# What --resume may stand beside: the rest is in the run.
+_BESIDE_RESUME = {"--resume", "--json", "--exit-zero"}
+
+# Where nothing else says how many ranks there are and no GPU does.
+_USUAL_RANKS = 2
+
+
+@click.command(
+    "sweep",
+    cls=SectionedCommand,
+    epilog="Example: ncclbench sweep --ops all_reduce,broadcast -b 8 -e 64M",
+)
+@selection_options
+@arm_options
+@method_options
+@launch_options
+@run_options
+@json_option
+@exit_zero_option
+@click.pass_context
+def command(ctx: click.Context, /, **params: Any) -> int:
+    """Measure collectives over sizes, types and backends: a table, a run folder and a report to share."""
+    if params["resume"] is not None:
+        beside = [name for name in typed_options(ctx) if name not in _BESIDE_RESUME]
+        if beside:
+            raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
+    seat = find_seat(os.environ, params["nproc_per_node"])
+    former = _former(Path(params["resume"])) if params["resume"] is not None else None
+    plan = former.plan if former is not None else _plan(params, seat)
+    _check_world(plan, former, seat)
+    return _measure(plan, former, seat, params)
+
+
+def _former(folder: Path) -> Run:
+    from ncclbench.store.reader import load_run
+
+    run = load_run(folder)
+    if run.meta.get("kind") != "sweep":
+        raise RequestError(f"{folder} is no run of ncclbench sweep: there is nothing to resume in it")
+    return run
+
+
+def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
+    gpus = count_gpus()
+    machine: Device = "cuda" if gpus else "cpu"
+    arms = parse_arms(params["backends"], params["arms"], machine)
+    nranks = seat.world_size if seat is not None else params["nproc_per_node"] or gpus or _USUAL_RANKS
+    return build_plan(
+        selection_from(params),
+        arms,
+        nranks=nranks,
+        local_ranks=seat.local_size if seat is not None else nranks,
+        device=arms_device(arms, machine),
+        method=method_from(params, arms),
+    )
+
+
+def _check_world(plan: Plan, former: Run | None, seat: Seat | None) -> None:
+    """A resumed run must find as many ranks on as many hosts as it began with."""
+    if former is None:
+        return
+    launched = seat.world_size if seat is not None else plan.nranks
+    if launched != plan.nranks:
+        raise RequestError(
+            f"the run has {plan.nranks} ranks, {launched} were launched: resume it as it began"
+        )
+    hosts = len(former.meta.get("environment", {}).get("hosts", []))
+    if seat is None and hosts > 1:
+        raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
+
+
+def _measure(plan: Plan, former: Run | None, seat: Seat | None, params: Mapping[str, Any]) -> int:
+    # Everything below needs torch, which takes a second or two to import.
+    from ncclbench.supervise.launch import join
+    from ncclbench.supervise.session import follow, tell_exit
+    from ncclbench.supervise.signals import EndSignals
+
+    leads = seat is None or seat.rank == 0
+    folder = _open_folder(former, params) if leads else None
+    with EndSignals() as signals:
+        if folder is None:
+            job = join(seat, plan.nranks, signals)
+            code = follow(job)
+            job.meeting.leave_together()
+            return code
+        with folder:
+            job = join(seat, plan.nranks, signals)
+            code = EXIT_FAILED
+            try:
+                code = _lead(job, plan, former, folder, params)
+            except NcclbenchError as error:
+                code = error.exit_code
+                raise
+            finally:
+                tell_exit(job, code)
+            return code
+
+
+def _open_folder(former: Run | None, params: Mapping[str, Any]) -> Any:
+    from ncclbench.store.folder import RunFolder
+
+    if former is not None:
+        return RunFolder.reopen(former.folder)
+    if params["out"] is not None:
+        return RunFolder.create(Path(params["out"]))
+    name = folder_name(datetime.now(), params["label"])
+    return RunFolder.create(Path("results") / name)
+
+
+def _lead(job: Job, plan: Plan, former: Run | None, folder: Any, params: Mapping[str, Any]) -> int:
+    """Rank 0: measure, then write and show what came of it, also when it ended early."""
+    from ncclbench.supervise.session import Description, Session, new_meta
+    from ncclbench.terminal.show import TerminalListener
+
+    created = datetime.now(UTC)
+    description = Description(sys.argv, params["label"], created)
+    meta = new_meta(plan, description) if former is None else former.meta
+    listener = TerminalListener(as_json=params["as_json"], earlier=former.units if former else None)
+    ended: NcclbenchError | None = None
+    try:
+        session = Session(job, plan, folder, meta, former, listener)
+        if former is None or former.meta.get("status") != "complete":
+            session.measure()
+    except NcclbenchError as error:
+        ended = error
+    finally:
+        listener.ended()
+    return _conclude(folder.path, ended, params)
+
+
+def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
+    """Write summary and report of what is there, show the end, and find the exit code."""
+    from ncclbench.compare.paired import compare_run
+    from ncclbench.report.build import write_report
+    from ncclbench.stats.rows import run_rows, write_summary_csv
+    from ncclbench.store.folder import REPORT_FILE, SUMMARY_FILE
+    from ncclbench.store.reader import load_run
+    from ncclbench.terminal.show import show_conclusion
+
+    run = load_run(folder)
+    rows = run_rows(run)
+    comparisons = compare_run(run)
+    report = folder / REPORT_FILE
+    if run.units:
+        write_summary_csv(rows, folder / SUMMARY_FILE)
+        write_report([run], report)
+    wrong = [row for row in rows if row["status"] == "wrong"]
+    code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else EXIT_OK
+    message = str(ended) if ended is not None else _message(rows, wrong)
+    if ended is not None and run.units:
+        message = f"{message}; what was measured is kept, go on with ncclbench sweep --resume {folder}"
+    if params["as_json"]:
+        emit_json(
+            document(
+                "sweep",
+                run=folder,
+                ok=code == EXIT_OK,
+                message=message,
+                environment=run.meta.get("environment"),
+                rest={"rows": rows, "comparisons": comparisons, "preflight": run.meta.get("preflight", [])},
+            )
+        )
+    show_conclusion(rows, report if run.units else None, as_json=params["as_json"])
+    if ended is not None:
+        write(f"ncclbench: error: {message}\n", sys.stderr)
+    return code
+
+
+def _message(rows: Sequence[Mapping[str, Any]], wrong: Sequence[Mapping[str, Any]]) -> str:
+    measured = sum(row["status"] == "ok" for row in rows)
+    others = len(rows) - measured - len(wrong)
+    text = f"{measured} rows measured"
+    if wrong:
+        first = wrong[0]
+        where = f"{first['op']} {first['dtype']} {first['nbytes']} B on {first['arm']}"
+        text += f", {len(wrong)} WRONG (the first: {where})"
+    if others:
+        text += f", {others} not measured"
+    return text

@@ -1,0 +1,130 @@
+"""Parsers of option values: text and the option's name to the value, or one line saying what is wrong.
+
+``Parse`` is also the shape of ``ncclbench.units``' parsers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from typing import Any
+
+from ncclbench.errors import RequestError
+from ncclbench.names import lookup, unknown
+from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
+from ncclbench.units import parse_percent, parse_seconds
+
+Parse = Callable[[str, str], Any]
+
+
+def whole(least: int, most: int = 1_000_000) -> Parse:
+    """A whole number from ``least`` to ``most``."""
+
+    def parse(text: str, option: str) -> int:
+        digits = text.strip().removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+            raise RequestError(f"{option} {text!r} is not a whole number: write it like {max(least, 1)}")
+        number = int(text)
+        if not least <= number <= most:
+            raise RequestError(f"{option} {number} is out of range: take {least} to {most:,}")
+        return number
+
+    return parse
+
+
+def one_of(words: Collection[str]) -> Parse:
+    """One word of a few."""
+
+    def parse(text: str, option: str) -> str:
+        if text not in words:
+            raise unknown(f"{option} value", text, words)
+        return text
+
+    return parse
+
+
+def names(table: Mapping[str, Any], find: Callable[[str], str]) -> Parse:
+    """Names of one table, distinct, or ``all``; ``find`` gives the table's name for one as typed."""
+
+    def parse(text: str, option: str) -> tuple[str, ...]:
+        if text.strip() == "all":
+            return tuple(table)
+        return _distinct([find(name) for name in separated(text, option)], option)
+
+    return parse
+
+
+def named(table: Mapping[str, Any], kind: str) -> Parse:
+    """``names`` for a table without other spellings."""
+
+    def find(name: str) -> str:
+        lookup(table, kind, name)
+        return name
+
+    return names(table, find)
+
+
+def find_topology(name: str) -> str:
+    """The name itself.
+
+    Raises:
+        RequestError: there is none, or not yet.
+    """
+    if name in PLANNED_TOPOLOGIES:
+        raise RequestError(f"topology {name!r} is not there yet: take {', '.join(TOPOLOGIES)}")
+    lookup(TOPOLOGIES, "topology", name)
+    return name
+
+
+def yes_no(text: str, option: str) -> tuple[bool, ...]:
+    """The forms to measure: ``no``, ``yes`` or both."""
+    words = {"no": False, "yes": True}
+    return tuple(words[word] for word in named(words, f"{option} value")(text, option))
+
+
+def roots(text: str, option: str) -> tuple[int, ...] | None:
+    """Ranks, or None for ``all``."""
+    if text.strip() == "all":
+        return None
+    ranks = []
+    for entry in separated(text, option):
+        if not (entry.isascii() and entry.isdigit() and len(entry) < 10):
+            raise RequestError(f"{option} {entry!r} is not a rank: write 0, a list like 0,1, or all")
+        ranks.append(int(entry))
+    return _distinct(ranks, option)
+
+
+def margin(text: str, option: str) -> tuple[float, float]:
+    """A fraction and microseconds, from ``3%,1us`` or one of the two."""
+    ratio, time_us = 0.0, 0.0
+    for entry in separated(text, option):
+        if entry.endswith("%") and not ratio:
+            ratio = parse_percent(entry, option)
+        elif entry.endswith("s") and not time_us:
+            time_us = parse_seconds(entry, option) * 1e6
+        else:
+            raise RequestError(f"{option} {text!r} is not a margin: write it like 3%, 1us or 3%,1us")
+    return ratio, time_us
+
+
+def not_yet(text: str, option: str) -> None:
+    """An option of the manual that is not built."""
+    raise RequestError(f"{option} is not there yet: leave it out")
+
+
+def separated(text: str, option: str) -> list[str]:
+    """The entries of a comma-separated list.
+
+    Raises:
+        RequestError: one of them is empty.
+    """
+    entries = [entry.strip() for entry in text.split(",")]
+    if "" in entries:
+        raise RequestError(f"{option} {text!r} has an empty entry: separate entries by single commas")
+    return entries
+
+
+def _distinct(entries: list[Any], option: str) -> tuple[Any, ...]:
+    for index, entry in enumerate(entries):
+        if entry in entries[:index]:
+            raise RequestError(f"{option} names {entry} twice: name it once")
+    return tuple(entries)

@@ -1,0 +1,243 @@
+"""From what was asked to a Plan: every case in reading order, each planned or skipped with the reason."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from typing import Literal
+
+from ncclbench.errors import RequestError
+from ncclbench.plan import memory
+from ncclbench.plan.model import Arm, Case, Device, Plan, PlannedCase
+from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
+from ncclbench.tables.dtypes import DTYPES
+from ncclbench.tables.modes import MODES
+from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.statistics import DEFAULT_STATISTIC
+from ncclbench.tables.topologies import TOPOLOGIES
+
+# What the rows of operations without data carry, whatever dtypes were asked for, so that they pair
+# with other runs' rows.
+NO_DATA_DTYPE = "float32"
+
+# Reasons named when nothing at all can be measured; the rest is counted.
+_REASONS_SHOWN = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """What to measure, in names of the tables: the cases are the product of it.
+
+    Attributes:
+        ops, dtypes, redops, topologies, modes: table names, distinct, in the order asked for.
+        roots: group ranks, or None for every rank.
+        sizes: bytes, ascending and distinct; trimmed to whole elements per rank.
+        async_op: the forms asked for.
+        in_place: the forms asked for, or None for the one that is natural to each operation.
+    """
+
+    sizes: tuple[int, ...]
+    ops: tuple[str, ...] = ("all_reduce",)
+    dtypes: tuple[str, ...] = ("float32",)
+    redops: tuple[str, ...] = ("sum",)
+    roots: tuple[int, ...] | None = (0,)
+    topologies: tuple[str, ...] = ("world",)
+    modes: tuple[str, ...] = ("isolated", "back-to-back")
+    async_op: tuple[bool, ...] = (False,)
+    in_place: tuple[bool, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """How each case is measured: the Plan's fields of the same names, None where the default depends.
+
+    Attributes:
+        base_arm: None: the first arm.
+        iters: None: 20, with several arms 160.
+        epochs: None: 3, with several arms 8, and never more than ``iters``.
+        statistic: None: p25 on the CPU, median on CUDA.
+    """
+
+    base_arm: str | None = None
+    iters: int | None = None
+    warmup_iters: int | None = None
+    check: int = 1
+    epochs: int | None = None
+    epoch_kind: Literal["group", "process"] = "group"
+    statistic: str | None = None
+    margin_ratio: float = 0.03
+    margin_us: float = 1.0
+    time_budget_s: float | None = None
+    timeout_s: float = 60.0
+    share_gpu: bool = False
+    # The same for everybody: the seed draws the uneven splits, and runs with other splits have
+    # measured other traffic.
+    seed: int = 0
+
+
+def build_plan(
+    selection: Selection,
+    arms: Sequence[Arm],
+    *,
+    nranks: int,
+    local_ranks: int,
+    device: Device,
+    method: Method | None = None,
+) -> Plan:
+    """The plan for ``nranks`` ranks, ``local_ranks`` of them on the fullest host, with tensors on ``device``.
+
+    Raises:
+        RequestError: a root outside the world, nothing left to measure, more memory than there is,
+            or settings that contradict each other.
+    """
+    method = method or Method()
+    _check_roots(selection, nranks)
+    epochs, iters = _repetitions(method, len(arms))
+    rotation = memory.rotation_bytes(device, local_ranks)
+    plan = Plan(
+        cases=tuple(_cases(selection, nranks, device, method.seed, rotation)),
+        arms=tuple(arms),
+        base_arm=method.base_arm or arms[0].id,
+        nranks=nranks,
+        iters=iters,
+        warmup_iters=method.warmup_iters,
+        check=method.check,
+        epochs=epochs,
+        epoch_kind=method.epoch_kind,
+        statistic=method.statistic or DEFAULT_STATISTIC["device" if device == "cuda" else "total"],
+        margin_ratio=method.margin_ratio,
+        margin_us=method.margin_us,
+        time_budget_s=method.time_budget_s,
+        timeout_s=method.timeout_s,
+        share_gpu=method.share_gpu,
+        seed=method.seed,
+        rotation_bytes=rotation,
+    )
+    _refuse_empty(plan)
+    memory.check_memory(device, plan.bytes_per_rank, local_ranks)
+    return plan
+
+
+def _check_roots(selection: Selection, nranks: int) -> None:
+    for root in selection.roots or ():
+        if root >= nranks:
+            least = "0" if nranks == 1 else f"0 to {nranks - 1}"
+            raise RequestError(f"-r/--root {root} is not in a world of {nranks} ranks: take {least}")
+
+
+def _repetitions(method: Method, narms: int) -> tuple[int, int]:
+    """Epochs and iterations, defaults filled in."""
+    several = narms > 1
+    iters = method.iters or (160 if several else 20)
+    if method.epochs is None:
+        return min(8 if several else 3, iters), iters
+    if method.iters is None:
+        return method.epochs, max(iters, method.epochs)
+    if iters < method.epochs:
+        raise RequestError(
+            f"-n/--iters {iters} is fewer than --epochs {method.epochs}: each epoch needs one, raise -n"
+        )
+    return method.epochs, iters
+
+
+def _refuse_empty(plan: Plan) -> None:
+    if plan.planned:
+        return
+    reasons = Counter(entry.reason for entry in plan.cases).most_common()
+    shown = "; ".join(f"{reason} ({count})" for reason, count in reasons[:_REASONS_SHOWN])
+    more = f"; and {len(reasons) - _REASONS_SHOWN} more reasons" if len(reasons) > _REASONS_SHOWN else ""
+    raise RequestError(f"nothing to measure, every case asked for is skipped: {shown}{more}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Sized:
+    """One size asked for, trimmed to whole elements per rank; ``reason`` where it holds none."""
+
+    nbytes: int
+    count: int
+    layout: Layout | None
+    reason: str | None
+
+
+def _cases(
+    selection: Selection, nranks: int, device: Device, seed: int, rotation: int
+) -> Iterator[PlannedCase]:
+    trimmed = cache(_trimmed)  # the same sizes come back for every operator, mode and form
+    for op in selection.ops:
+        entry = COLLECTIVES[op]
+        for form in _forms(entry, selection, nranks):
+            refusal = _refusal(entry, form, device)
+            itemsize = DTYPES[form.dtype].itemsize
+            for size in trimmed(entry, itemsize, selection.sizes, form.nranks, seed):
+                case = replace(form, nbytes=size.nbytes, count=size.count)
+                reason = refusal or size.reason
+                if reason is not None or size.layout is None:
+                    yield PlannedCase(case, "skipped", reason, 0)
+                    continue
+                slot = memory.layout_slot_bytes(size.layout, itemsize, form.in_place)
+                needed = slot * memory.slot_count(slot, rotation) + memory.PATTERN_BYTES
+                yield PlannedCase(case, "planned", None, needed)
+
+
+def _forms(entry: Collective, selection: Selection, nranks: int) -> Iterator[Case]:
+    """An operation's cases without their sizes; one value where a choice makes no difference to it."""
+    dtypes = selection.dtypes if entry.has_data else (NO_DATA_DTYPE,)
+    redops: Sequence[str | None] = selection.redops if entry.reduces else (None,)
+    roots: Sequence[int | None] = (None,)
+    if entry.rooted:
+        roots = range(nranks) if selection.roots is None else selection.roots
+    in_place = selection.in_place
+    if in_place is None or not entry.has_data:
+        in_place = entry.in_place_forms[:1]
+    group_sizes = {name: len(TOPOLOGIES[name].groups(nranks)[0]) for name in selection.topologies}
+    choices = product(
+        dtypes, redops, roots, selection.topologies, selection.modes, selection.async_op, in_place
+    )
+    for dtype, redop, root, topology, mode, async_op, alias in choices:
+        yield Case(
+            op=entry.name,
+            dtype=dtype,
+            redop=redop,
+            root=root,
+            nbytes=0,
+            count=0,
+            topology=topology,
+            mode=mode,
+            async_op=async_op,
+            in_place=alias,
+            nranks=group_sizes[topology],
+        )
+
+
+def _refusal(entry: Collective, form: Case, device: Device) -> str | None:
+    """Why this form cannot be measured at any size; None where it can."""
+    if form.nranks < entry.least_ranks:
+        return f"{entry.name} needs at least {entry.least_ranks} ranks"
+    if device not in MODES[form.mode].devices:
+        return f"{form.mode} needs CUDA"
+    if form.in_place not in entry.in_place_forms:
+        return f"the torch API has {entry.name} {'out of place' if form.in_place else 'in place'} only"
+    if form.async_op and not entry.asynchronous:
+        return f"{entry.name} has no async form"
+    return REDOPS[form.redop].refusal(DTYPES[form.dtype]) if form.redop is not None else None
+
+
+def _trimmed(
+    entry: Collective, itemsize: int, sizes: tuple[int, ...], nranks: int, seed: int
+) -> tuple[_Sized, ...]:
+    """The sizes in whole elements per rank; sizes that trim to the same bytes are one.
+
+    A size that holds no element keeps the bytes asked for, so that its row can say so.
+    """
+    found: dict[int, _Sized] = {}
+    for asked in sizes if entry.has_data else (0,):
+        layout = entry.layout(asked // itemsize, 0, nranks, seed)
+        if isinstance(layout, str):
+            found[asked] = _Sized(asked, 0, None, layout)
+        else:
+            nbytes = layout.nelements * itemsize
+            found[nbytes] = _Sized(nbytes, layout.count, layout, None)
+    return tuple(found.values())

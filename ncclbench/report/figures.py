@@ -1,0 +1,151 @@
+"""Figures as plotly takes them, in plain data: plotly.js draws them in the page, nothing is drawn here.
+
+Colours are CSS variables (``var(--series-1)``), which the page resolves, so that one figure suits the
+light and the dark page. Texts go through ``plain``: plotly reads a little HTML in every text.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ncclbench.report.model import Series
+from ncclbench.units import format_bytes
+
+Trace = dict[str, Any]
+Axis = dict[str, Any]
+
+_MOST_TICKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """One state of a figure: what plotly draws when it is chosen.
+
+    Attributes:
+        data: traces.
+        layout: what differs from the page's own layout.
+        note: a sentence under the figure, "" for none.
+    """
+
+    data: list[Trace]
+    layout: dict[str, Any]
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A figure with a state per family and option.
+
+    Attributes:
+        name: unique in the page.
+        title: heading above it.
+        alt: what it shows, for those who cannot see it.
+        option: what its options are ("mode", "case").
+        height_px: height of the drawing.
+        plots: by family key, then by option; the first option is shown first.
+    """
+
+    name: str
+    title: str
+    alt: str
+    option: str
+    height_px: int
+    plots: dict[str, dict[str, Plot]]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data for the page."""
+        return {
+            "title": self.title,
+            "alt": self.alt,
+            "plots": {
+                family: {
+                    option: {"data": plot.data, "layout": plot.layout, "note": plot.note}
+                    for option, plot in options.items()
+                }
+                for family, options in self.plots.items()
+            },
+        }
+
+
+def plain(text: object) -> str:
+    """Text that plotly shows as it is, whatever it holds."""
+    return html.escape(str(text), quote=False)
+
+
+def rounded(values: Iterable[float]) -> list[float]:
+    """Values with the five digits that a figure can show."""
+    return [float(f"{value:.5g}") for value in values]
+
+
+def size_axis(sizes: Iterable[int]) -> Axis:
+    """A logarithmic axis of message sizes, ticks at powers of two in nccl-tests' words."""
+    present = sorted(set(sizes))
+    low, high = math.floor(math.log2(present[0])), math.ceil(math.log2(present[-1]))
+    step = max(1, math.ceil((high - low) / (_MOST_TICKS - 1)))
+    ticks = [2**power for power in range(low, high + 1, step)]
+    margin = max(0.15, 0.02 * (high - low)) * math.log10(2)
+    return {
+        "type": "log",
+        "title": {"text": "message size (bytes)"},
+        "tickvals": ticks,
+        "ticktext": [format_bytes(tick) for tick in ticks],
+        "range": [math.log10(present[0]) - margin, math.log10(present[-1]) + margin],
+    }
+
+
+def log_axis(values: Iterable[float], title: str, text: Callable[[float], str]) -> Axis:
+    """A logarithmic axis over positive values with ticks at 1, 2, 5 or whole decades."""
+    present = [value for value in values if value > 0]
+    low, high = math.log10(min(present)), math.log10(max(present))
+    decades = range(math.floor(low), math.ceil(high) + 1)
+    mantissas = (1, 2, 5) if high - low < 2 else (1,)
+    ticks = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
+    margin = max(0.05, 0.05 * (high - low))
+    return {
+        "type": "log",
+        "title": {"text": title},
+        "tickvals": ticks,
+        "ticktext": [text(tick) for tick in ticks],
+        "range": [low - margin, high + margin],
+    }
+
+
+def line(
+    series: Series, x: Sequence[float], y: Sequence[float], texts: Sequence[str], **more: object
+) -> Trace:
+    """A curve with a marker at every point; ``texts`` appear under the pointer."""
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": plain(series.label),
+        "legendgroup": plain(series.label),
+        "x": list(x),
+        "y": rounded(y),
+        "text": list(texts),
+        "hoverinfo": "text",
+        "line": {"color": series.colour, "width": 2, "dash": series.dash},
+        "marker": {"color": series.colour, "symbol": series.symbol, "size": 6},
+        **more,
+    }
+
+
+def band(series: Series, x: Sequence[float], low: Sequence[float], high: Sequence[float]) -> Trace:
+    """The area between two curves, in the series' colour."""
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": plain(series.label),
+        "legendgroup": plain(series.label),
+        "showlegend": False,
+        "hoverinfo": "skip",
+        "x": [*x, *reversed(x)],
+        "y": rounded([*high, *reversed(low)]),
+        "fill": "toself",
+        "fillcolor": series.colour,
+        "opacity": 0.22,
+        "line": {"width": 0, "color": series.colour},
+    }

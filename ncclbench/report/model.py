@@ -1,0 +1,187 @@
+"""What panels draw from: the runs of one report with their rows, put into families and series."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from ncclbench.plan.model import Case
+from ncclbench.store.model import Run, Unit
+
+Row = dict[str, Any]
+
+# What makes two rows of one operation different curves, but for the arm and the mode.
+AXES = ("dtype", "redop", "root", "topology", "async", "in_place", "nranks")
+
+# Which mode answers which question best; the first that was measured is shown first.
+LATENCY_MODES = ("isolated", "graph", "back-to-back")
+BANDWIDTH_MODES = ("back-to-back", "graph", "isolated")
+
+_COLOURS = 6
+_SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
+_DASHES = ("solid", "dash", "dot")
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """Rows that make one curve per arm: one operation, one dtype, one of everything but size and mode.
+
+    Attributes:
+        key: its name in the page's data.
+        op: the operation.
+        label: what tells it from the operation's other families: "float32 sum".
+    """
+
+    key: str
+    op: str
+    label: str
+
+    @property
+    def title(self) -> str:
+        """The family in words."""
+        return f"{self.op} {self.label}"
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """How one arm of one run looks in every figure.
+
+    Attributes:
+        label: its name in legends: the arm, with the run where there are several.
+        colour: a CSS variable, so that it suits the light and the dark page.
+        symbol: marker, so that colour is not the only difference.
+        dash: line style.
+    """
+
+    label: str
+    colour: str
+    symbol: str
+    dash: str
+
+
+@dataclass(slots=True)
+class Source:
+    """One run in the report.
+
+    Attributes:
+        label: unique in the report.
+        run: as read.
+        rows: the sweep rows of the run, each with ``run`` set to the label.
+        comparisons: the compare rows of its arms, likewise; empty with one arm.
+    """
+
+    label: str
+    run: Run
+    rows: list[Row]
+    comparisons: list[Row]
+
+
+@dataclass(slots=True)
+class Report:
+    """Everything a panel may show.
+
+    Attributes:
+        sources: the runs, in the order given.
+        families: in the order of the plans.
+        series: by (run label, arm).
+    """
+
+    sources: list[Source]
+    families: dict[str, Family] = field(init=False)
+    series: dict[tuple[str, str], Series] = field(init=False)
+    _by_family: dict[str, list[Row]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.families = {}
+        self.series = {}
+        self._by_family = {}
+        varying: dict[str, set[str]] = {}
+        for row in self.rows:
+            key, op = family_key(row), row["op"]
+            if key not in self.families:
+                if op not in varying:
+                    varying[op] = varying_axes(other for other in self.rows if other["op"] == op)
+                self.families[key] = Family(key, op, _label(row, varying[op]))
+            self._by_family.setdefault(key, []).append(row)
+            arm = (row["run"], row["arm"])
+            if arm not in self.series:
+                self.series[arm] = _series(len(self.series), *arm, several_runs=len(self.sources) > 1)
+
+    @property
+    def rows(self) -> list[Row]:
+        """The rows of all runs."""
+        return [row for source in self.sources for row in source.rows]
+
+    @property
+    def comparisons(self) -> list[Row]:
+        """The compare rows of all runs."""
+        return [row for source in self.sources for row in source.comparisons]
+
+    def measured(self, family: str) -> dict[str, dict[tuple[str, str], list[Row]]]:
+        """A family's rows with good data: by mode, then by (run, arm), in order of size.
+
+        Modes come in the order in which they answer the question for latency.
+        """
+        rows = sorted(good_rows(self._by_family[family]), key=lambda row: int(row["nbytes"]))
+        found: dict[str, dict[tuple[str, str], list[Row]]] = {}
+        for mode in in_order({row["mode"] for row in rows}, LATENCY_MODES):
+            found[mode] = {}
+        for row in rows:
+            found[row["mode"]].setdefault((row["run"], row["arm"]), []).append(row)
+        return found
+
+
+def good_rows(rows: Iterable[Row]) -> Iterator[Row]:
+    """Rows with a speed that counts: measured, and the data not found wrong."""
+    return (row for row in rows if row["status"] == "ok" and row["median_us"] is not None)
+
+
+def varying_axes(rows: Iterable[Row]) -> set[str]:
+    """The axes on which not all rows are alike."""
+    values: dict[str, set[Any]] = {axis: set() for axis in AXES}
+    for row in rows:
+        for axis in AXES:
+            values[axis].add(row[axis])
+    return {axis for axis, seen in values.items() if len(seen) > 1}
+
+
+def in_order(modes: Iterable[str], order: tuple[str, ...]) -> list[str]:
+    """Modes as ``order`` has them, others behind by name."""
+    return sorted(modes, key=lambda mode: (order.index(mode) if mode in order else len(order), mode))
+
+
+def family_key(row: Row) -> str:
+    """The key of a row's family; compare rows have the same axes."""
+    return "/".join(str(row[axis]) for axis in ("op", *AXES))
+
+
+def _label(row: Row, varying: set[str]) -> str:
+    words = [row["dtype"]]
+    if row["redop"] is not None:
+        words.append(row["redop"])
+    if "root" in varying and row["root"] is not None:
+        words.append(f"root {row['root']}")
+    if "topology" in varying:
+        words.append(row["topology"])
+    if "async" in varying:
+        words.append("async" if row["async"] else "sync")
+    if "in_place" in varying:
+        words.append("in place" if row["in_place"] else "out of place")
+    if "nranks" in varying:
+        words.append(f"{row['nranks']} ranks")
+    return " ".join(words)
+
+
+def _series(index: int, run: str, arm: str, several_runs: bool) -> Series:
+    return Series(
+        label=f"{run} · {arm}" if several_runs else arm,
+        colour=f"var(--series-{index % _COLOURS + 1})",
+        symbol=_SYMBOLS[index % len(_SYMBOLS)],
+        dash=_DASHES[index // _COLOURS % len(_DASHES)],
+    )
+
+
+def row_units(source: Source, row: Row) -> list[Unit]:
+    """The units a row was made of, in order of epoch; none for an imported row."""
+    return source.run.units.get((Case.from_json(row).key, row["arm"]), [])

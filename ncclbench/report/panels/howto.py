@@ -1,0 +1,38 @@
+"""Panel: how to read the numbers."""
+
+from __future__ import annotations
+
+from ncclbench.report.model import Report, good_rows
+from ncclbench.report.panels.panel import Content, Panel
+from ncclbench.report.text import three_digits
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.modes import MODES
+
+
+def build(report: Report) -> Content | None:
+    """Only what this report's rows need."""
+    rows = report.rows
+    factors = {}
+    for row in rows:
+        if row["op"] in COLLECTIVES and COLLECTIVES[row["op"]].has_data:
+            factors[row["op"], row["nranks"]] = COLLECTIVES[row["op"]].busbw_factor(row["nranks"])
+    modes = {row["mode"] for row in rows}
+    return {
+        "factors": [
+            {"op": op, "nranks": nranks, "factor": three_digits(factor)}
+            for (op, nranks), factor in factors.items()
+        ],
+        "modes": [mode for mode in MODES.values() if mode.name in modes],
+        "clocks": {row["clock"] for row in good_rows(rows)},
+        "compared": bool(report.comparisons),
+    }
+
+
+PANEL = Panel(
+    name="howto",
+    order=90,
+    title="How to read this",
+    description="",
+    build=build,
+    template="howto.html",
+)

@@ -1,0 +1,189 @@
+"""Panel: the answer in words and one number, the peaks, and what to do next."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ncclbench.report.marks import next_steps
+from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Source, good_rows, in_order
+from ncclbench.report.panels.comparison import verdict_text
+from ncclbench.report.panels.panel import Content, Panel
+from ncclbench.report.text import count_text, list_text, rate_text, time_text
+from ncclbench.stats.rows import NOT_MEASURED
+from ncclbench.units import format_bytes
+
+VERDICTS = ("faster", "same", "unclear", "slower")
+
+# How a run's status reads in a headline.
+_ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running": "still running"}
+
+
+def build(report: Report) -> Content | None:
+    """Always there: a page without an answer is no report."""
+    return {
+        "verdicts": [_verdict(source) for source in report.sources],
+        "several_runs": len(report.sources) > 1,
+        "peaks": _peaks(report),
+        "next_steps": next_steps(report),
+    }
+
+
+PANEL = Panel(
+    name="verdict",
+    order=0,
+    title="Verdict",
+    description="",
+    build=build,
+    template="verdict.html",
+)
+
+
+def _verdict(source: Source) -> dict[str, Any]:
+    counts = _statuses(source)
+    run_status = str(source.run.meta.get("status", "complete"))
+    pairs = [_pair(base, new, rows) for (base, new), rows in _pairs(source).items()]
+    place = _place(source)
+    if counts["wrong"]:
+        tone, headline = "bad", f"{count_text(counts['wrong'], 'row')} WRONG"
+        details = [_places(source, "wrong"), "Wrong data voids the speed."]
+    elif counts["failed"]:
+        tone, headline = "bad", f"{count_text(counts['failed'], 'row')} failed"
+        details = [_reasons(source, "failed")]
+    elif run_status in _ENDINGS or counts["not reached"]:
+        tone, headline = "warn", f"{count_text(counts['ok'], 'row')} measured, {_ENDINGS.get(run_status, 'incomplete')}"
+        details = [str(source.run.meta.get("message") or "")]
+    elif not counts["ok"]:
+        tone, headline = "warn", "Nothing measured"
+        details = [_reasons(source, "skipped"), _reasons(source, "unavailable")]
+    else:
+        tone, headline = "good", f"{count_text(counts['ok'], 'row')} measured, {_data(source)}"
+        details = []
+    if tone == "good" and len(pairs) == 1:
+        # What was asked is how the arms compare; that all is well is said beside it.
+        place = f"{headline}, {place}"
+        headline = f"{pairs[0]['title']}: {pairs[0]['words']}"
+    if tone == "good" and any(pair["regressions"] for pair in pairs):
+        tone = "warn"
+    return {
+        "run": source.label,
+        "tone": tone,
+        "headline": headline,
+        "place": place,
+        "details": [line for line in details if line],
+        "rest": _rest(counts),
+        "pairs": [pair | {"titled": f"{pair['title']}: {pair['words']}" != headline} for pair in pairs],
+    }
+
+
+def _statuses(source: Source) -> Counter[str]:
+    """Rows by status; those that the run never came to are no failures."""
+    return Counter("not reached" if row["reason"] == NOT_MEASURED else row["status"] for row in source.rows)
+
+
+def _data(source: Source) -> str:
+    checked = [row["wrong"] is not None for row in source.rows if row["status"] == "ok"]
+    if all(checked):
+        return "data right"
+    return "data right where checked" if any(checked) else "data not checked"
+
+
+def _place(source: Source) -> str:
+    """Where it ran: "on gloo, 2 ranks on 1 host"."""
+    arms = list(dict.fromkeys(row["arm"] for row in source.rows))
+    nranks = max((row["nranks"] for row in source.rows), default=source.run.plan.nranks)
+    hosts = (source.run.meta.get("environment") or {}).get("hosts") or []
+    where = f" on {count_text(len(hosts), 'host')}" if hosts else ""
+    return f"on {list_text(arms)}, {count_text(nranks, 'rank')}{where}"
+
+
+def _places(source: Source, status: str) -> str:
+    rows = [row for row in source.rows if row["status"] == status]
+    return list_text([f"{row['op']} {format_bytes(row['nbytes'])} on {row['arm']}" for row in rows])
+
+
+def _reasons(source: Source, status: str) -> str:
+    rows = [row for row in source.rows if row["status"] == status]
+    return list_text(list(dict.fromkeys(str(row["reason"]) for row in rows if row["reason"])), most=3)
+
+
+def _rest(counts: Counter[str]) -> str:
+    """What is not in the headline: "96 rows ok, 12 skipped"."""
+    statuses = ("ok", "wrong", "failed", "unavailable", "skipped", "not reached")
+    told = [f"{counts[status]:,} {'measured' if status == 'ok' else status}" for status in statuses if counts[status]]
+    return ", ".join(told) if len(told) > 1 else ""
+
+
+def _pairs(source: Source) -> dict[tuple[str, str], list[Row]]:
+    pairs: dict[tuple[str, str], list[Row]] = {}
+    for row in source.comparisons:
+        pairs.setdefault((row["base"], row["new"]), []).append(row)
+    return pairs
+
+
+def _pair(base: str, new: str, rows: list[Row]) -> dict[str, Any]:
+    counts = Counter(row["verdict"] for row in rows)
+    beyond = [row for row in rows if row["beyond_margin"] and row["ratio"] is not None]
+    regressions = [row for row in beyond if row["ratio"] > 1]
+    tails = sum(row["verdict"] == "same" and "worse" in str(row.get("tail") or "") for row in rows)
+    worst = max(regressions, key=lambda row: float(row["ratio"]), default=None)
+    best = min((row for row in beyond if row["ratio"] < 1), key=lambda row: float(row["ratio"]), default=None)
+    lines = []
+    if worst is not None:
+        lines.append(
+            f"{count_text(len(regressions), 'regression')} beyond the margin, the worst: {_named(worst)}."
+        )
+    elif counts["slower"]:
+        lines.append("No regression reaches beyond the margin.")
+    if best is not None:
+        lines.append(f"Largest gain: {_named(best)}.")
+    if tails:
+        lines.append(f"{count_text(tails, 'case')} same with a worse tail.")
+    return {
+        "title": f"{new} against {base}",
+        "counts": [(word, counts[word]) for word in VERDICTS],
+        "words": ", ".join(
+            f"{counts[word]} {word}" for word in ("faster", "slower", "same", "unclear") if counts[word]
+        ),
+        "total": len(rows),
+        "regressions": len(regressions),
+        "lines": lines,
+    }
+
+
+def _named(row: Row) -> str:
+    return f"{row['op']} {row['dtype']} {format_bytes(row['nbytes'])} {row['mode']}, {verdict_text(row)}"
+
+
+def _peaks(report: Report) -> list[dict[str, str]]:
+    """Per operation and series: the peak busbw and the smallest latency, each with its size."""
+    grouped: dict[tuple[str, str, str], list[Row]] = {}
+    for row in good_rows(report.rows):
+        grouped.setdefault((row["op"], row["run"], row["arm"]), []).append(row)
+    peaks = []
+    for (op, run, arm), rows in grouped.items():
+        fast = _in_best_mode([row for row in rows if row["busbw_GBs"]], BANDWIDTH_MODES)
+        quick = _in_best_mode(rows, LATENCY_MODES)
+        peak = max(fast, key=lambda row: float(row["busbw_GBs"]), default=None)
+        least = min(quick, key=lambda row: float(row["median_us"]))
+        peaks.append(
+            {
+                "op": op,
+                "series": report.series[run, arm].label,
+                "colour": report.series[run, arm].colour,
+                "rate": "–" if peak is None else rate_text(peak["busbw_GBs"]),
+                "rate_at": "" if peak is None else _at(peak),
+                "time": time_text(least["median_us"]),
+                "time_at": _at(least),
+            }
+        )
+    return peaks
+
+
+def _in_best_mode(rows: list[Row], order: tuple[str, ...]) -> list[Row]:
+    modes = in_order({row["mode"] for row in rows}, order)
+    return [row for row in rows if row["mode"] == modes[0]]
+
+
+def _at(row: Row) -> str:
+    return f"{format_bytes(row['nbytes'])} {row['dtype']}"

@@ -1,0 +1,138 @@
+// Figures: what Python laid out, in the page's colours, for the operation and the option chosen.
+
+const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+
+// Every "var(--name)" in a figure becomes the colour it has in the page now.
+function coloured(value) {
+  if (typeof value === "string") return value.startsWith("var(") ? css(value.slice(4, -1)) : value;
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(coloured);
+  if (value === null || typeof value !== "object") return value;
+  return Object.fromEntries(Object.entries(value).map(([key, below]) => [key, coloured(below)]));
+}
+
+function pageLayout() {
+  const axis = {
+    gridcolor: css("--line"), linecolor: css("--line"), zerolinecolor: css("--muted"), zeroline: false,
+    automargin: true, title: { font: { size: 12 }, standoff: 8 }, fixedrange: matchMedia("(pointer: coarse)").matches,
+  };
+  return {
+    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--muted") },
+    margin: { l: 8, r: 12, t: 8, b: 8 },
+    xaxis: axis, yaxis: axis, hovermode: "closest",
+    hoverlabel: { bgcolor: css("--surface"), bordercolor: css("--line"), font: { color: css("--ink") }, align: "left" },
+    legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: css("--ink") } },
+  };
+}
+
+function merged(base, more) {
+  const result = { ...base };
+  for (const [key, value] of Object.entries(more)) {
+    const both = value && base[key] && typeof value === "object" && !Array.isArray(value);
+    result[key] = both ? merged(base[key], value) : value;
+  }
+  return result;
+}
+
+const plotConfig = {
+  displaylogo: false, showSendToCloud: false, showEditInChartStudio: false, responsive: true,
+  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
+};
+
+class FigureView {
+  constructor(element, figure) {
+    this.element = element;
+    this.figure = figure;
+    this.plot = element.querySelector(".plot");
+    this.select = element.querySelector("select");
+    this.select.addEventListener("change", () => this.draw());
+  }
+
+  show(family) {
+    this.family = family;
+    const options = Object.keys(this.figure.plots[family.key] || {});
+    const before = this.select.value;
+    this.select.replaceChildren(...options.map((option) => new Option(option, option)));
+    if (this.optionChosen && options.includes(before)) this.select.value = before;
+    this.select.parentElement.hidden = options.length < 2;
+    this.draw();
+  }
+
+  draw() {
+    const option = this.select.value;
+    const plot = (this.figure.plots[this.family.key] || {})[option];
+    const title = `${this.family.op} ${this.family.label}`;
+    this.element.hidden = !plot;
+    if (!plot) return;
+    this.element.querySelector(".shown").textContent = this.select.parentElement.hidden
+      ? `${title}, ${option}` : title;
+    this.element.querySelector(".note").textContent = plot.note;
+    this.plot.setAttribute("aria-label", `${this.figure.alt}: ${title}, ${option}`);
+    Plotly.react(this.plot, coloured(plot.data), merged(pageLayout(), coloured(plot.layout)), {
+      ...plotConfig, toImageButtonOptions: { filename: `${this.element.dataset.figure}-${this.family.op}`, scale: 2 },
+    });
+  }
+
+  say(message) {
+    this.plot.classList.add("message");
+    this.plot.textContent = message;
+  }
+}
+
+// The selection bar: one chip per operation, one list of the operation's variants.
+class Selection {
+  constructor(families, changed) {
+    this.families = families;
+    this.changed = changed;
+    const bar = document.getElementById("selection");
+    const ops = [...new Set(families.map((family) => family.op))];
+    this.variant = bar.querySelector("select");
+    for (const op of ops) {
+      const input = Object.assign(document.createElement("input"), { type: "radio", name: "op", value: op });
+      const label = document.createElement("label");
+      const word = Object.assign(document.createElement("span"), { textContent: op });
+      input.checked = op === ops[0];
+      input.addEventListener("change", () => this.choose(op));
+      label.append(input, word);
+      bar.querySelector(".chips").append(label);
+    }
+    this.variant.addEventListener("change", () => this.changed(this.current()));
+    bar.hidden = families.length < 2;
+    this.choose(ops[0]);
+  }
+
+  current() {
+    return this.families.find((family) => family.key === this.variant.value);
+  }
+
+  choose(op) {
+    const before = this.current();
+    const own = this.families.filter((family) => family.op === op);
+    this.variant.replaceChildren(...own.map((family) => new Option(family.label, family.key)));
+    const alike = own.find((family) => before && family.label === before.label);
+    if (alike) this.variant.value = alike.key;
+    this.variant.hidden = own.length < 2;
+    this.changed(this.current());
+  }
+}
+
+async function startFigures(data) {
+  const views = [...document.querySelectorAll("[data-figure]")].map(
+    (element) => new FigureView(element, data.figures[element.dataset.figure]));
+  if (!views.length) return;
+  try {
+    await loadPlotly();
+  } catch (error) {
+    for (const view of views) view.say("This browser cannot unpack the figures. Every number is in the table of all rows.");
+    return;
+  }
+  const drawable = data.families.filter((family) => views.some((view) => view.figure.plots[family.key]));
+  const drawAll = () => views.forEach((view) => view.draw());
+  new Selection(drawable, (family) => views.forEach((view) => view.show(family)));
+  document.addEventListener("themechange", drawAll);
+  addEventListener("beforeprint", () => {
+    document.documentElement.classList.add("printing");
+    setTheme("light");
+    views.forEach((view) => Plotly.relayout(view.plot, { width: view.plot.clientWidth }));
+  });
+}

@@ -1,0 +1,52 @@
+"""Numbers and counts in words, as the page prints them: three digits and the unit."""
+
+from __future__ import annotations
+
+import math
+
+
+def three_digits(value: float) -> str:
+    """Three significant digits without an exponent: 0.0123, 1.23, 123, 12345."""
+    if value == 0 or not math.isfinite(value):
+        return "0" if value == 0 else "–"
+    return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
+
+
+def time_text(time_us: float) -> str:
+    """A time given in microseconds with the unit that suits it: 850 ns, 12.3 µs, 1.20 ms, 3.00 s."""
+    for limit_us, factor, unit in ((1.0, 1e3, "ns"), (1e3, 1.0, "µs"), (1e6, 1e-3, "ms")):
+        if time_us < limit_us:
+            return f"{three_digits(time_us * factor)} {unit}"
+    return f"{three_digits(time_us * 1e-6)} s"
+
+
+def rate_text(rate_GBs: float) -> str:
+    """A bandwidth given in GB/s (1e9 bytes) with the unit that suits it: 350 KB/s, 12.3 MB/s, 48.0 GB/s."""
+    for limit_GBs, factor, unit in ((1e-3, 1e6, "KB/s"), (1.0, 1e3, "MB/s")):
+        if rate_GBs < limit_GBs:
+            return f"{three_digits(rate_GBs * factor)} {unit}"
+    return f"{three_digits(rate_GBs)} GB/s"
+
+
+def ratio_text(ratio: float) -> str:
+    """A ratio of times: 1.08x."""
+    return f"{ratio:.3f}x" if 0.95 < ratio < 1.05 else f"{ratio:.2f}x"
+
+
+def percent_text(fraction: float, signed: bool = False) -> str:
+    """A fraction in percent with two digits or whole: 0.42 %, 3.1 %, 57 %."""
+    percent = 100 * fraction
+    decimals = 0 if abs(percent) >= 10 else 1
+    return f"{percent:{'+' if signed else ''}.{decimals}f} %"
+
+
+def count_text(number: int, noun: str) -> str:
+    """A number with its noun, plural where it has to be: 1 row, 96 rows."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def list_text(words: list[str], most: int = 4) -> str:
+    """Words as a sentence lists them, cut after ``most``: a, b and 3 more."""
+    if len(words) > most:
+        return f"{', '.join(words[: most - 1])} and {len(words) - most + 1} more"
+    return " and ".join([", ".join(words[:-1]), words[-1]]) if len(words) > 1 else "".join(words)

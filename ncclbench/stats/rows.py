@@ -1,0 +1,76 @@
+"""The rows of a whole run: one for every case and arm of the plan, measured or not."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ncclbench.plan.model import Arm, PlannedCase
+from ncclbench.stats.intervals import Margin
+from ncclbench.stats.summary import summary_row
+from ncclbench.store.folder import replace_file
+from ncclbench.store.model import Run, Unit
+from ncclbench.tables.statistics import DEFAULT_STATISTIC
+
+NOT_MEASURED = "not measured: the run ended before it"
+
+
+def run_rows(run: Run) -> list[dict[str, Any]]:
+    """One row per planned case and arm, in the plan's order; what was not measured says why."""
+    return [_row(run, entry, arm) for entry in run.plan.cases for arm in run.plan.arms]
+
+
+def run_statistic(run: Run, units: Sequence[Unit]) -> str:
+    """Name of what verdicts compare: the plan's choice, or what suits the clock of the samples."""
+    clock = units[0].clock if units else "total"
+    return run.plan.statistic or DEFAULT_STATISTIC[clock]
+
+
+def run_margin(run: Run) -> Margin:
+    """The run's margin of equivalence."""
+    return Margin(run.plan.margin_ratio, run.plan.margin_us)
+
+
+def outcome(run: Run, entry: PlannedCase, arm: Arm) -> tuple[str, str | None]:
+    """Status and reason of a case on an arm, before its data are looked at."""
+    if entry.status == "skipped":
+        return "skipped", entry.reason
+    known = run.statuses.get((entry.case.key, arm.id))
+    if known is not None:
+        return known
+    if (entry.case.key, arm.id) in run.units:
+        return "ok", None
+    described = run.meta.get("arms", {}).get(arm.id, {})
+    if described.get("status", "ok") != "ok":
+        return described["status"], described.get("reason")
+    return "failed", NOT_MEASURED
+
+
+def write_summary_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
+    """The rows as CSV, one line each, the keys as header.
+
+    Raises:
+        MeasurementError: the system refuses the write.
+    """
+    import pandas  # a third of a second, only where a table is written
+
+    # As objects, lest a column of counts with a gap in it be written as floats.
+    table = pandas.DataFrame(list(rows), dtype=object)
+    replace_file(path, table.to_csv(index=False).encode())
+
+
+def _row(run: Run, entry: PlannedCase, arm: Arm) -> dict[str, Any]:
+    units = run.units.get((entry.case.key, arm.id), [])
+    status, reason = outcome(run, entry, arm)
+    return summary_row(
+        entry.case,
+        arm,
+        units,
+        implementation=run.meta.get("arms", {}).get(arm.id, {}).get("implementation"),
+        statistic=run_statistic(run, units),
+        status=status,
+        reason=reason,
+        margin=run_margin(run),
+        share_gpu=run.plan.share_gpu,
+    )

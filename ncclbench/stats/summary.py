@@ -1,0 +1,175 @@
+"""The row of one case on one arm: every number of the ``rows`` contract, from all samples of all ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ncclbench.plan.model import Arm, Case
+from ncclbench.stats.intervals import Floats, LogMean, Margin, log_mean
+from ncclbench.stats.shape import effective_n, two_modes
+from ncclbench.store.model import Unit
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.modes import MODES
+
+# Above a quantile q there must be one sample at least, or it is only the largest one under another name.
+FEWEST_FOR_P99 = 100
+
+# The measured keys of a row and what they hold where nothing was measured.
+_UNMEASURED: dict[str, Any] = {
+    "n": 0,
+    "epochs": 0,
+    "clock": None,
+    "p25_us": None,
+    "median_us": None,
+    "ci_low_us": None,
+    "ci_high_us": None,
+    "p25_ci_low_us": None,
+    "p25_ci_high_us": None,
+    "p95_us": None,
+    "p99_us": None,
+    "p99_reason": None,
+    "fastest_us": None,
+    "mean_rank_us": None,
+    "launch_us": None,
+    "skew_us": None,
+    "algbw_GBs": None,
+    "busbw_GBs": None,
+    "wrong": None,
+    "k": None,
+    "epoch_spread": None,
+    "effective_n": None,
+    "bimodal": None,
+    "mode_low_us": None,
+    "mode_high_us": None,
+    "fence_bound": None,
+}
+
+
+def summary_row(
+    case: Case,
+    arm: Arm,
+    units: Sequence[Unit],
+    *,
+    implementation: str | None,
+    statistic: str,
+    status: str = "ok",
+    reason: str | None = None,
+    margin: Margin | None = None,
+    share_gpu: bool = False,
+) -> dict[str, Any]:
+    """One row of ``sweep --json``.
+
+    Times are microseconds per operation. Per iteration ``time_us`` is the maximum over ranks;
+    ``p25_us`` and ``median_us`` are medians over epochs of the epoch's quantile, with a 95 % t interval
+    over epochs on the log scale, null for one epoch; ``p95_us`` and ``p99_us`` are of all samples.
+    ``epoch_spread`` is the standard deviation over epochs of the log of the epoch's median (0.03: 3 %).
+
+    Args:
+        case: the condition.
+        arm: what it was measured on.
+        units: its epochs; none where it was not measured.
+        implementation: class and backend name of the group that ran, None where none did.
+        statistic: what verdicts of this run compare.
+        status: "ok" becomes "wrong" where the data check found wrong elements, which voids the bandwidth.
+        reason: why the status is not "ok".
+        margin: of equivalence, for ``fence_bound``; None leaves that null.
+        share_gpu: ranks shared a GPU, so that bytes over time is no bandwidth.
+    """
+    row: dict[str, Any] = {**case.to_json(), "arm": arm.id, "implementation": implementation, **_UNMEASURED}
+    if units:
+        row |= _times(units)
+        row["fence_bound"] = None if margin is None else is_fence_bound(case, row, margin)
+        row["wrong"] = _wrong(units)
+    if row["wrong"]:
+        status = "wrong" if status == "ok" else status
+        reason = reason or f"{row['wrong']} wrong elements"
+    elif units and not share_gpu:
+        row |= _bandwidths(case, row["median_us"])
+    return row | {"statistic": statistic, "shared_gpu": share_gpu, "status": status, "reason": reason}
+
+
+def epoch_quantiles(units: Sequence[Unit], quantiles: Sequence[float]) -> Floats:
+    """Quantiles of ``time_us`` within each epoch, all visits together; shape (epochs, quantiles)."""
+    return np.array([np.quantile(unit.time_us, quantiles) for unit in units])
+
+
+def median_skew_us(units: Sequence[Unit]) -> float:
+    """Median over iterations of how far apart the ranks started."""
+    spreads = [unit.start_us.max(axis=0) - unit.start_us.min(axis=0) for unit in units]
+    return float(np.median(np.concatenate(spreads)))
+
+
+def is_fence_bound(case: Case, row: dict[str, Any], margin: Margin) -> bool:
+    """Whether the fence's skew hides differences as small as the margin."""
+    skew_us: float = row["skew_us"]
+    median_us: float = row["median_us"]
+    return MODES[case.mode].fenced and skew_us > margin.of(median_us) * median_us
+
+
+def _times(units: Sequence[Unit]) -> dict[str, Any]:
+    epochs = [unit.time_us for unit in units]
+    samples = np.concatenate(epochs)
+    p25s, medians = epoch_quantiles(units, (0.25, 0.5)).T
+    p25_us, median_us = float(np.median(p25s)), float(np.median(medians))
+    p95_us, p99_us = (float(value) for value in np.quantile(samples, (0.95, 0.99)))
+    few = samples.size < FEWEST_FOR_P99
+    over_medians = log_mean(medians)
+    ci_low_us, ci_high_us = _interval(over_medians, median_us)
+    p25_ci_low_us, p25_ci_high_us = _interval(log_mean(p25s), p25_us)
+    rank_times = [unit.rank_time_us for unit in units]
+    launches = [unit.launch_us.max(axis=0) / unit.k for unit in units]
+    batches = {unit.k for unit in units}
+    modes = two_modes(samples)
+    return {
+        "n": int(samples.size),
+        "epochs": len(units),
+        "clock": units[0].clock,
+        "p25_us": p25_us,
+        "median_us": median_us,
+        "ci_low_us": ci_low_us,
+        "ci_high_us": ci_high_us,
+        "p25_ci_low_us": p25_ci_low_us,
+        "p25_ci_high_us": p25_ci_high_us,
+        "p95_us": p95_us,
+        "p99_us": None if few else p99_us,
+        "p99_reason": f"needs {FEWEST_FOR_P99} samples, has {samples.size}" if few else None,
+        "fastest_us": float(np.median([np.median(times.min(axis=0)) for times in rank_times])),
+        "mean_rank_us": float(np.concatenate([times.ravel() for times in rank_times]).mean()),
+        "launch_us": float(np.median(np.concatenate(launches))),
+        "skew_us": median_skew_us(units),
+        "k": batches.pop() if len(batches) == 1 else None,
+        "epoch_spread": None if over_medians is None else over_medians.spread,
+        "effective_n": effective_n(epochs),
+        "bimodal": modes is not None,
+        "mode_low_us": None if modes is None else modes[0],
+        "mode_high_us": None if modes is None else modes[1],
+    }
+
+
+def _interval(mean: LogMean | None, estimate_us: float) -> tuple[float | None, float | None]:
+    """The 95 % interval around an estimate.
+
+    The t interval is one around the geometric mean of the epochs, the estimate their median: where
+    epochs are so lopsided that the median lies outside, the interval is widened to reach it, which
+    can only raise its coverage.
+    """
+    if mean is None:
+        return None, None
+    low, high = mean.interval()
+    return min(low, estimate_us), max(high, estimate_us)
+
+
+def _wrong(units: Sequence[Unit]) -> int | None:
+    checked = [sum(unit.wrong) for unit in units if unit.wrong is not None]
+    return sum(checked) if checked else None
+
+
+def _bandwidths(case: Case, median_us: float) -> dict[str, float | None]:
+    """Bytes over time in GB/s (1e9 bytes); none for operations that move no data."""
+    if not COLLECTIVES[case.op].has_data or median_us <= 0:
+        return {"algbw_GBs": None, "busbw_GBs": None}
+    algbw = case.nbytes / median_us / 1000
+    return {"algbw_GBs": algbw, "busbw_GBs": algbw * case.busbw_factor}

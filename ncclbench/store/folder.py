@@ -1,0 +1,154 @@
+"""The run folder of a command that writes: made, locked, and its run.json replaced whole."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import socket
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ncclbench.errors import NcclbenchError, RequestError
+from ncclbench.store.writer import SampleWriter, disk_error
+
+META_FILE = "run.json"
+SAMPLES_FILE = "samples.jsonl"
+SUMMARY_FILE = "summary.csv"
+REPORT_FILE = "report.html"
+LOCK_FILE = ".lock"
+
+_HELD_BY_OTHERS = (errno.EACCES, errno.EAGAIN)
+
+
+class RunFolder:
+    """A run folder that this process holds the lock of, from ``create`` or ``reopen`` until ``close``.
+
+    The lock is POSIX's record lock: it belongs to the process, is not inherited by forked children, and
+    goes with the process however that ends, so a stale one cannot exist. (It also goes when this
+    process closes any descriptor of the lock file, so nothing else here may open that.)
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Lock ``path``, which exists; use ``create`` or ``reopen``."""
+        self.path = path
+        self._lock = _locked(path)
+
+    @classmethod
+    def create(cls, path: Path) -> RunFolder:
+        """Make the folder (an empty one will do) and lock it.
+
+        Raises:
+            RequestError: it already holds a run, is in use, is no folder or cannot be written.
+        """
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except (FileExistsError, NotADirectoryError):
+            raise RequestError(f"{path} is a file, not a folder: choose another with --out") from None
+        except OSError as error:
+            raise _not_writable(path, error) from None
+        folder = cls(path)
+        for name in (META_FILE, SAMPLES_FILE):
+            if (path / name).exists():
+                folder.close()
+                raise RequestError(
+                    f"{path} already holds a run ({name}): choose another folder with --out, "
+                    f"or continue it with --resume {path}"
+                )
+        return folder
+
+    @classmethod
+    def reopen(cls, path: Path) -> RunFolder:
+        """Lock a folder that holds a run.
+
+        Raises:
+            RequestError: there is no run, it is in use, or it cannot be written.
+        """
+        if not (path / META_FILE).is_file():
+            raise RequestError(f"{path} holds no run: there is no {META_FILE} in it")
+        return cls(path)
+
+    def write_meta(self, meta: dict[str, Any]) -> None:
+        """Replace run.json: a reader finds the old one or the new one, whole, also after a crash.
+
+        Raises:
+            MeasurementError: the system refuses the write; the old one stands.
+        """
+        text = json.dumps(meta, indent=1, allow_nan=False) + "\n"
+        replace_file(self.path / META_FILE, text.encode())
+
+    def samples(self) -> SampleWriter:
+        """The end of samples.jsonl, a torn last line cut off.
+
+        Raises:
+            MeasurementError: the system refuses.
+        """
+        return SampleWriter(self.path / SAMPLES_FILE)
+
+    def close(self) -> None:
+        """Release the lock."""
+        os.close(self._lock)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def replace_file(path: Path, content: bytes) -> None:
+    """Write a file so that at any moment, also after a crash, its old or its new content is there whole.
+
+    Raises:
+        MeasurementError: the system refuses; the old content stands.
+    """
+    # The process id keeps a reader's command and a writer's from sharing one temporary file.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise disk_error(path, error) from None
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _locked(folder: Path) -> int:
+    """A descriptor that holds the folder's lock, whose file tells who holds it."""
+    path = folder / LOCK_FILE
+    try:
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise _not_writable(folder, error) from None
+    try:
+        fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+    except OSError as error:
+        holder = os.pread(lock, 300, 0).decode(errors="replace").strip()
+        os.close(lock)
+        if error.errno in _HELD_BY_OTHERS:
+            raise RequestError(f"{folder} is in use by {holder or 'another process'}") from None
+        raise _not_writable(folder, error) from None
+    return lock
+
+
+def _not_writable(folder: Path, error: OSError) -> NcclbenchError:
+    if error.errno == errno.ENOLCK:
+        return RequestError(f"{folder} lies on a file system without locks: choose another with --out")
+    return RequestError(f"cannot write to {folder} ({error.strerror}): choose another folder with --out")

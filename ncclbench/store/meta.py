@@ -1,0 +1,177 @@
+"""The shape of run.json, so that a file of any other shape is refused with a line that says where."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any, NotRequired, TypedDict
+
+import msgspec
+
+from ncclbench.errors import RequestError
+from ncclbench.names import lookup
+from ncclbench.plan.model import PLAN_SCHEMA, Case, Plan
+from ncclbench.store.model import RUN_SCHEMA
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.dtypes import DTYPES
+from ncclbench.tables.modes import MODES
+from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.statistics import STATISTICS
+
+_Index = Annotated[int, msgspec.Meta(ge=0)]
+
+# Above every size and count that a plan can hold, and small enough to divide.
+_LARGEST = 1 << 62
+
+
+class RankPlace(TypedDict):
+    """Where a rank ran; ``host`` is an index into the hosts."""
+
+    rank: _Index
+    host: _Index
+    local_rank: _Index
+
+
+class Environment(TypedDict):
+    """What the run ran on."""
+
+    hosts: list[dict[str, Any]]
+    ranks: list[RankPlace]
+
+
+class ArmMeta(TypedDict):
+    """What an arm really was."""
+
+    implementation: NotRequired[str | None]
+    device: NotRequired[str | None]
+    status: NotRequired[str]
+    reason: NotRequired[str | None]
+
+
+class Finding(TypedDict):
+    """One line of the preflight."""
+
+    severity: str
+    ranks: list[_Index]
+    what: str
+    mend: NotRequired[str | None]
+
+
+class RunMeta(TypedDict):
+    """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
+
+    schema: int
+    kind: NotRequired[str]
+    ncclbench: NotRequired[str]
+    label: NotRequired[str | None]
+    created: NotRequired[str]
+    command: NotRequired[str | list[str]]
+    plan: dict[str, Any]
+    environment: NotRequired[Environment]
+    arms: NotRequired[dict[str, ArmMeta]]
+    preflight: NotRequired[list[Finding]]
+    attempts: NotRequired[list[dict[str, Any]]]
+    fence: NotRequired[dict[str, float | None] | None]
+    status: NotRequired[str]
+    message: NotRequired[str | None]
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """run.json as it stands, its shape checked.
+
+    Raises:
+        RequestError: it cannot be read, is no run.json, or one of a newer ncclbench.
+    """
+    try:
+        meta = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is not JSON, so not the file of a run: {_one_line(error)}") from None
+    _check_schema(meta, RUN_SCHEMA, path)
+    try:
+        msgspec.convert(meta, RunMeta)
+        _check_places(meta.get("environment"))
+    except (ValueError, RecursionError) as error:
+        raise RequestError(f"{path} is not a run this ncclbench can read: {_one_line(error)}") from None
+    checked: dict[str, Any] = meta
+    return checked
+
+
+def read_plan(meta: dict[str, Any], path: Path) -> Plan:
+    """The plan in run.json, every field's type checked and every name known.
+
+    Raises:
+        RequestError: not a plan; the line names ``path`` and what is wrong in it.
+    """
+    _check_schema(meta["plan"], PLAN_SCHEMA, path)
+    try:
+        plan = Plan.from_json(meta["plan"])
+        # Through plain data and back: what a dataclass takes unchecked, this checks.
+        msgspec.convert(asdict(plan), Plan)
+        _check_plan(plan)
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
+    except KeyError as error:
+        raise RequestError(f"{path}: the plan has no {error}") from None
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise RequestError(f"{path}: the plan in it cannot be read: {_one_line(error)}") from None
+    return plan
+
+
+def _check_schema(fields: Any, newest: int, path: Path) -> None:
+    schema = fields.get("schema") if isinstance(fields, dict) else None
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
+        raise RequestError(f"{path} is not the file of a run: it holds no schema number")
+    if schema > newest:
+        raise RequestError(
+            f"{path} was written by a newer ncclbench (schema {schema}, this one reads up to {newest}): "
+            "upgrade ncclbench"
+        )
+
+
+def _check_plan(plan: Plan) -> None:
+    if not 1 <= plan.nranks <= _LARGEST:
+        raise ValueError(f"nranks is {plan.nranks}")
+    for name in ("margin_ratio", "margin_us"):
+        if not 0 <= getattr(plan, name) <= 1e9:
+            raise ValueError(f"{name} is {getattr(plan, name)}")
+    if plan.statistic is not None:
+        lookup(STATISTICS, "statistic", plan.statistic)
+    ids = [arm.id for arm in plan.arms]
+    if len(set(ids)) < len(ids) or plan.base_arm not in ids:
+        raise ValueError(f"its arms are {ids} and the base is {plan.base_arm!r}")
+    for entry in plan.cases:
+        _check_case(entry.case)
+
+
+def _check_case(case: Case) -> None:
+    lookup(COLLECTIVES, "operation", case.op)
+    lookup(MODES, "mode", case.mode)
+    lookup(DTYPES, "dtype", case.dtype)
+    if case.redop is not None:
+        lookup(REDOPS, "reduction operator", case.redop)
+    if not (1 <= case.nranks <= _LARGEST and 0 <= case.nbytes <= _LARGEST and 0 <= case.count <= _LARGEST):
+        raise ValueError(f"a case of {case.nbytes} bytes, {case.count} elements on {case.nranks} ranks")
+
+
+def _check_places(environment: dict[str, Any] | None) -> None:
+    if environment is None:
+        return
+    nhosts = len(environment["hosts"])
+    for place in environment["ranks"]:
+        if place["host"] >= nhosts:
+            raise ValueError(f"rank {place['rank']} is on host {place['host']} of {nhosts}")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:200]

@@ -1,0 +1,168 @@
+"""Reading a run folder: right numbers or one clear line, whatever the files hold."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ncclbench.errors import RequestError
+from ncclbench.plan.model import Plan
+from ncclbench.store.folder import META_FILE, SAMPLES_FILE
+from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, decode_line
+from ncclbench.store.meta import read_meta, read_plan
+from ncclbench.store.model import Run, Times, Unit
+
+# Problems of one kind are counted beyond this many.
+_PROBLEMS_SHOWN = 5
+
+
+def load_run(path: Path) -> Run:
+    """The run in a folder, given as the folder or as its run.json.
+
+    What a crash leaves behind (a torn last line, units that lack a rank) is dropped and told in
+    ``problems``. A unit measured again by a later attempt counts as that attempt measured it.
+
+    Raises:
+        RequestError: not there, not a run, from a newer ncclbench, or damaged: with file and line.
+    """
+    meta_path = path if path.name == META_FILE else path / META_FILE
+    if not os.path.isfile(meta_path):  # unlike Path's, it never raises
+        where = f"there is no {META_FILE} in it" if os.path.exists(path) else "no such file or folder"
+        raise RequestError(f"{path} is not a run: {where}")
+    meta = read_meta(meta_path)
+    plan = read_plan(meta, meta_path)
+    run = Run(folder=meta_path.parent, meta=meta, plan=plan)
+    samples_path = meta_path.with_name(SAMPLES_FILE)
+    if os.path.exists(samples_path):
+        _Collector(run).read(samples_path)
+    return run
+
+
+def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, Line]]:
+    """Line numbers, from 1, and the decoded lines."""
+    try:
+        with path.open("rb") as file:
+            for number, text in enumerate(file, 1):
+                if not text.endswith(b"\n"):
+                    problems.append(f"{path.name}: the last line is torn and was dropped")
+                    return
+                try:
+                    yield number, decode_line(text)
+                except (ValueError, RecursionError) as error:
+                    said = " ".join(str(error).split())[:200]
+                    raise RequestError(f"{path} line {number} is damaged: {said}") from None
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from None
+
+
+class _Collector:
+    """Puts lines together to units as their last rank comes in."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._cases = {entry.case.key for entry in run.plan.cases}
+        self._arms = {arm.id for arm in run.plan.arms}
+        self._open: dict[tuple[str, str, int, int], dict[int, SamplesLine]] = {}
+        self._units: dict[tuple[str, str, int], Unit] = {}
+        self._strangers: list[str] = []
+
+    def read(self, path: Path) -> None:
+        """Fill the run from samples.jsonl."""
+        for number, line in _lines(path, self._run.problems):
+            try:
+                self._take(line)
+            except ValueError as error:
+                raise RequestError(f"{path} line {number} is damaged: {error}") from None
+        for unit in sorted(self._units.values(), key=lambda unit: unit.epoch):
+            self._run.units.setdefault((unit.case, unit.arm), []).append(unit)
+        self._report(self._strangers)
+        self._report(self._incomplete(self._run.plan))
+
+    def _take(self, line: Line) -> None:
+        run = self._run
+        if line.arm not in self._arms or (not isinstance(line, ColdLine) and line.case not in self._cases):
+            what = f"arm {line.arm}" if isinstance(line, ColdLine) else f"{line.case} on {line.arm}"
+            self._strangers.append(f"{what} is not in the plan: its line was left out")
+        elif isinstance(line, SamplesLine):
+            # Measured after it had failed, by a later attempt: the later word counts.
+            run.statuses.pop((line.case, line.arm), None)
+            self._take_samples(line)
+        elif isinstance(line, StatusLine):
+            run.statuses[line.case, line.arm] = (line.status, line.reason)
+        else:
+            run.cold.append(
+                {
+                    "arm": line.arm,
+                    "epoch": line.epoch,
+                    "attempt": line.attempt,
+                    "rank": line.rank,
+                    "init_us": line.init_us,
+                    "first_op_us": line.first_op_us,
+                }
+            )
+
+    def _take_samples(self, line: SamplesLine) -> None:
+        nranks = self._run.plan.nranks
+        if line.rank >= nranks:
+            raise ValueError(f"rank {line.rank} of {nranks}")
+        key = (line.case, line.arm, line.epoch, line.attempt)
+        ranks = self._open.setdefault(key, {})
+        ranks[line.rank] = line
+        if len(ranks) == nranks:
+            del self._open[key]
+            unit = _assemble([ranks[rank] for rank in range(nranks)])
+            known = self._units.get(key[:3])
+            if known is None or known.attempt <= unit.attempt:
+                self._units[key[:3]] = unit
+
+    def _incomplete(self, plan: Plan) -> list[str]:
+        """Units that were never completed, not even by another attempt."""
+        return [
+            f"{case} on {arm}, epoch {epoch}: {len(ranks)} of {plan.nranks} ranks, so it was dropped"
+            for (case, arm, epoch, _), ranks in self._open.items()
+            if (case, arm, epoch) not in self._units
+        ]
+
+    def _report(self, problems: list[str]) -> None:
+        more = len(problems) - _PROBLEMS_SHOWN
+        self._run.problems += problems[:_PROBLEMS_SHOWN]
+        if more > 0:
+            self._run.problems.append(f"and {more} more like that")
+
+
+def _assemble(lines: list[SamplesLine]) -> Unit:
+    """The unit of all its ranks' lines, in order of rank.
+
+    Raises:
+        ValueError: the ranks do not tell of the same thing.
+    """
+    first = lines[0]
+    for line in lines:
+        if _common(line) != _common(first):
+            raise ValueError(f"ranks 0 and {line.rank} of its unit differ in k, visits, clock or check")
+    wrong = tuple(line.wrong for line in lines if line.wrong is not None)
+    return Unit(
+        case=first.case,
+        arm=first.arm,
+        epoch=first.epoch,
+        attempt=first.attempt,
+        k=first.k,
+        start_us=_stacked([line.start_us for line in lines]),
+        launch_us=_stacked([line.launch_us for line in lines]),
+        device_us=None if first.device_us is None else _stacked([line.device_us or [] for line in lines]),
+        total_us=_stacked([line.total_us for line in lines]),
+        visits=tuple(first.visits),
+        wrong=wrong or None,
+    )
+
+
+def _common(line: SamplesLine) -> tuple[int, list[int], bool, bool]:
+    """What all ranks of a unit have in common."""
+    return line.k, line.visits, line.device_us is None, line.wrong is None
+
+
+def _stacked(rows: list[list[float]]) -> Times:
+    return np.array(rows, dtype=np.float64)

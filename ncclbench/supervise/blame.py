@@ -1,0 +1,117 @@
+"""Who ended a run: naming the rank that died, raised or hung, from what is known of all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ncclbench.plan.model import Plan
+from ncclbench.units import format_bytes
+from ncclbench.worker.protocol import NOWHERE
+
+# What a rank says whose peer has gone: it is a consequence, not a cause.
+_PEER_WORDS = (
+    "connection closed by peer",
+    "connection reset by peer",
+    "connection refused",
+    "broken pipe",
+    "socket timeout",
+    "timed out",
+    "timeout",
+    "remote process has exited",
+    "ncclremoteerror",
+    "pair closure",
+    "store",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """How a rank's worker came to a bad end.
+
+    Attributes:
+        rank: whose it is; of a hang that nobody stands out in, the rank that tells.
+        text: one line: who, what, where.
+        sure: it died of a signal or was found hanging, so nobody else's fault made it end.
+    """
+
+    rank: int
+    text: str
+    sure: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RankState:
+    """What is known of a rank in a run that has stopped moving.
+
+    Attributes:
+        rank, host: who.
+        steps: operations it has begun.
+        answers: whether it still reacts to a signal.
+        where: in which case, arm and epoch.
+    """
+
+    rank: int
+    host: str
+    steps: int
+    answers: bool
+    where: str
+
+
+def root_cause(failures: Sequence[Failure]) -> Failure:
+    """The failure that came before the others: a death by signal, else an error that is not about a peer."""
+
+    def consequence(failure: Failure) -> tuple[bool, bool, int]:
+        about_peer = any(word in failure.text.lower() for word in _PEER_WORDS)
+        return (not failure.sure, about_peer, failure.rank)
+
+    return min(failures, key=consequence)
+
+
+def hung(states: Sequence[RankState], nranks: int, timeout_s: float) -> Failure:
+    """Names the rank a stopped run waits for, or says that none stands out.
+
+    Args:
+        states: of the ranks whose supervisor could be asked, at least one.
+        nranks: world size.
+    """
+    heard = {state.rank for state in states}
+    silent = [rank for rank in range(nranks) if rank not in heard]
+    waited = f"for {timeout_s:.0f} s"
+    if silent:
+        who = f"rank {silent[0]}{_others(len(silent))}"
+        text = f"{who} is gone with its supervisor, the others have waited {waited}, {states[0].where}"
+        return Failure(silent[0], text, True)
+    stopped = [state for state in states if not state.answers]
+    last = max(state.steps for state in states)
+    behind = [state for state in states if state.steps < last]
+    if stopped:
+        return _hanging(stopped, f"does not react (stopped, or stuck in the kernel), nothing moved {waited}")
+    if behind:
+        return _hanging(behind, f"has not come to the operation that the others have waited in {waited}")
+    text = f"all {nranks} ranks have waited {waited} in one operation, none stands out, {states[0].where}"
+    return Failure(states[0].rank, text, True)
+
+
+def _hanging(states: Sequence[RankState], what: str) -> Failure:
+    first = states[0]
+    text = f"rank {first.rank} on {first.host}{_others(len(states))} {what}, {first.where}"
+    return Failure(first.rank, text, True)
+
+
+def _others(count: int) -> str:
+    return f" (and {count - 1} more)" if count > 1 else ""
+
+
+def where(plan: Plan | None, at: tuple[int, int, int]) -> str:
+    """Words for a worker's place: (case, arm, epoch) as its progress tells them."""
+    case_number, arm_number, epoch = at
+    if plan is None or epoch == NOWHERE:
+        return "while starting"
+    arm = f" on {plan.arms[arm_number].id}" if arm_number != NOWHERE else ""
+    if case_number == NOWHERE:
+        return f"between cases{arm}, epoch {epoch + 1} of {plan.epochs}"
+    case = plan.planned[case_number]
+    redop = f" {case.redop}" if case.redop else ""
+    size = f" {format_bytes(case.nbytes)}" if case.nbytes else ""
+    return f"in {case.op} {case.dtype}{redop}{size} {case.mode}{arm}, epoch {epoch + 1} of {plan.epochs}"

@@ -1,0 +1,144 @@
+"""One launch: workers forked into this host's slots, watched until they are done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from ncclbench.plan.model import Plan
+from ncclbench.supervise.launcher import Seat
+from ncclbench.supervise.rendezvous import Rendezvous, meet_alone, meet_others
+from ncclbench.supervise.signals import EndSignals
+from ncclbench.supervise.slots import Slot, Slots
+from ncclbench.supervise.watch import Watch
+from ncclbench.worker.protocol import Board, Place, WorkerTask
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Where this supervisor stands in the job.
+
+    Attributes:
+        seat: from a launcher; None where this one supervises every rank itself.
+        nranks: world size.
+        local_ranks: ranks on this host.
+        meeting: the store.
+        signals: ending signals that have come.
+    """
+
+    seat: Seat | None
+    nranks: int
+    local_ranks: int
+    meeting: Rendezvous
+    signals: EndSignals
+
+    @property
+    def leads(self) -> bool:
+        """Whether this supervisor writes the run and talks to the user."""
+        return self.seat is None or self.seat.rank == 0
+
+    @property
+    def launcher(self) -> str:
+        """What placed the ranks."""
+        return self.seat.launcher if self.seat is not None else "none"
+
+
+def join(seat: Seat | None, nranks: int, signals: EndSignals) -> Job:
+    """Meet the other supervisors, or nobody where one supervises every rank.
+
+    Raises:
+        RequestError: the others cannot be met.
+    """
+    if seat is None:
+        return Job(None, nranks, nranks, meet_alone(), signals)
+    return Job(seat, seat.world_size, seat.local_size, meet_others(seat, os.environ), signals)
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """What all workers of one launch do; plain data, so that rank 0 can tell the other supervisors.
+
+    Attributes:
+        number: counts the launches of this job.
+        plan: what to measure; None only describes the environment.
+        epochs: which ones.
+        done: units that former attempts measured: case key, arm id, epoch.
+        batches: case key to operations per sample, where already fixed.
+        attempt: number of this start of the run.
+        timeout_s: seconds that one operation may take.
+    """
+
+    number: int
+    plan: Plan | None
+    epochs: tuple[int, ...]
+    done: tuple[tuple[str, str, int], ...]
+    batches: Mapping[str, int]
+    attempt: int
+    timeout_s: float
+
+    def to_json(self) -> dict[str, Any]:
+        """For the store."""
+        return {
+            "number": self.number,
+            "plan": None if self.plan is None else self.plan.to_json(),
+            "epochs": self.epochs,
+            "done": self.done,
+            "batches": dict(self.batches),
+            "attempt": self.attempt,
+            "timeout_s": self.timeout_s,
+        }
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Assignment:
+        """Inverse of ``to_json``."""
+        return cls(
+            number=fields["number"],
+            plan=None if fields["plan"] is None else Plan.from_json(fields["plan"]),
+            epochs=tuple(fields["epochs"]),
+            done=tuple((case, arm, epoch) for case, arm, epoch in fields["done"]),
+            batches=fields["batches"],
+            attempt=fields["attempt"],
+            timeout_s=fields["timeout_s"],
+        )
+
+
+def launch(
+    job: Job, assignment: Assignment, answer: Callable[[Slot, Any], None], log_folder: Path | None
+) -> None:
+    """Fork this host's workers, pass their messages to ``answer``, and return when they are done.
+
+    Raises:
+        Interrupted, MeasurementError: see ``Watch.run``; no worker is left in any case.
+    """
+    ranks = range(job.nranks) if job.seat is None else [job.seat.rank]
+    first_local = 0 if job.seat is None else job.seat.local_rank
+    board = Board(len(ranks))
+
+    def work(rank: int, pipe: Connection, place: Place) -> None:
+        # Imported in the worker: the supervisor itself needs nothing of it.
+        from ncclbench.worker.main import run_worker
+
+        task = WorkerTask(
+            rank=rank,
+            local_rank=first_local + (rank - ranks[0]),
+            local_ranks=job.local_ranks,
+            nranks=job.nranks,
+            one_host=job.local_ranks == job.nranks,
+            plan=assignment.plan,
+            epochs=assignment.epochs,
+            done=frozenset(assignment.done),
+            batches=dict(assignment.batches),
+            attempt=assignment.attempt,
+            timeout_s=assignment.timeout_s,
+        )
+        run_worker(task, job.meeting.worker_store(assignment.number), pipe, place)
+
+    with Slots() as slots:
+        slots.start(ranks, board, work)
+        Watch(
+            slots, job.meeting, job.signals, assignment.plan, assignment.timeout_s, answer, log_folder
+        ).run()

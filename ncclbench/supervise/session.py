@@ -1,0 +1,287 @@
+"""A whole measurement: the run folder, one launch or one per epoch, and how it ended."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from ncclbench import __version__
+from ncclbench.environment.preflight import findings
+from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
+from ncclbench.plan.model import Case, Plan
+from ncclbench.store.folder import RunFolder
+from ncclbench.store.lines import ColdLine, StatusLine, encode_line, encode_unit
+from ncclbench.store.model import RUN_SCHEMA, Run
+from ncclbench.store.writer import SampleWriter
+from ncclbench.supervise.events import Listener
+from ncclbench.supervise.launch import Assignment, Job, launch
+from ncclbench.supervise.slots import Slot
+from ncclbench.worker import protocol
+
+# How long rank 0 may take, after the last sample, to write everything and say how it ended.
+_ENDING_S = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """What is written into a new run besides its plan.
+
+    Attributes:
+        command: the command line as typed.
+        label: as given, or None.
+        created: when.
+    """
+
+    command: Sequence[str]
+    label: str | None
+    created: datetime
+
+
+def new_meta(plan: Plan, description: Description) -> dict[str, Any]:
+    """run.json of a run that has not begun."""
+    return {
+        "schema": RUN_SCHEMA,
+        "kind": "sweep",
+        "ncclbench": __version__,
+        "label": description.label,
+        "created": description.created.isoformat(timespec="seconds"),
+        "command": list(description.command),
+        "plan": plan.to_json(),
+        "status": "running",
+        "message": None,
+        "attempts": [],
+    }
+
+
+class Session:
+    """Rank 0's side of a measurement: writes what the workers measure and tells the listener.
+
+    Use as a context around ``measure``; on every way out run.json says how it ended.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        plan: Plan,
+        folder: RunFolder,
+        meta: dict[str, Any],
+        former: Run | None,
+        listener: Listener,
+    ) -> None:
+        """``former``: the run as it stands when it is resumed, else None."""
+        self._job = job
+        self._plan = plan
+        self._folder = folder
+        self._meta = meta
+        self._listener = listener
+        self._cases = {case.key: case for case in plan.planned}
+        self._attempt = len(meta["attempts"])
+        self._done: set[tuple[str, str, int]] = set()
+        self._batches: dict[str, int] = {}
+        if former is not None:
+            for (case, arm), units in former.units.items():
+                self._done |= {(case, arm, unit.epoch) for unit in units}
+                self._batches[case] = units[0].k
+        self._samples: SampleWriter | None = None
+        self._launches = 0
+        self._told_start = False
+
+    def measure(self) -> None:
+        """Measure what is not yet there.
+
+        Raises:
+            RequestError: preflight forbids it, or no arm can be had.
+            Interrupted, MeasurementError: what was measured is kept.
+        """
+        self._meta["attempts"].append(
+            {"started": _now(), "ended": None, "launcher": self._job.launcher, "message": None}
+        )
+        self._meta["status"] = "running"
+        self._folder.write_meta(self._meta)
+        try:
+            with self._folder.samples() as self._samples:
+                for epochs in self._launch_epochs():
+                    self._launch(epochs)
+        except NcclbenchError as error:
+            self._end("interrupted" if isinstance(error, Interrupted) else "failed", str(error))
+            raise
+        self._end("complete", None)
+
+    def _launch_epochs(self) -> list[tuple[int, ...]]:
+        """The epochs of each launch: all in one, or each in processes of its own."""
+        every = tuple(range(self._plan.epochs))
+        return [(epoch,) for epoch in every] if self._plan.epoch_kind == "process" else [every]
+
+    def _launch(self, epochs: tuple[int, ...]) -> None:
+        assignment = Assignment(
+            number=self._launches,
+            plan=self._plan,
+            epochs=epochs,
+            done=tuple(sorted(self._done)),
+            batches=self._batches,
+            attempt=self._attempt,
+            timeout_s=self._plan.timeout_s,
+        )
+        if self._job.nranks > 1 and self._job.seat is not None:
+            self._job.meeting.publish(f"assignment/{self._launches}", assignment.to_json())
+        self._launches += 1
+        launch(self._job, assignment, self._answer, self._folder.path)
+        self._refuse_nothing_available()
+
+    def _answer(self, slot: Slot, message: Any) -> None:
+        match message:
+            case protocol.Described():
+                self._described(slot, message)
+            case protocol.ArmReady():
+                self._arm_ready(message)
+            case protocol.Settled():
+                self._settled(message)
+            case protocol.Cold():
+                self._cold(message)
+            case protocol.Measured():
+                self._measured(slot, message)
+            case protocol.FenceQuality():
+                self._meta["fence"] = {
+                    "median_us": message.median_us,
+                    "p95_us": message.p95_us,
+                    "clock_error_us": message.clock_error_us,
+                }
+
+    def _described(self, slot: Slot, message: protocol.Described) -> None:
+        environment = message.environment
+        found = findings(
+            environment,
+            nranks=self._job.nranks,
+            backends=[arm.backend for arm in self._plan.arms],
+            share_gpu=self._plan.share_gpu,
+        )
+        self._meta["environment"] = environment
+        self._meta["preflight"] = found
+        self._folder.write_meta(self._meta)
+        if not self._told_start:
+            self._told_start = True
+            self._listener.started(self._folder.path, self._plan, environment, found)
+        errors = [finding for finding in found if finding["severity"] == "error"]
+        _reply(slot, not errors)
+        if errors:
+            raise RequestError(f"{errors[0]['what']}: {errors[0]['mend']}")
+
+    def _arm_ready(self, message: protocol.ArmReady) -> None:
+        arms = self._meta.setdefault("arms", {})
+        arms[message.arm] = {
+            "implementation": message.implementation,
+            "device": message.device,
+            "status": "ok" if message.reason is None else "unavailable",
+            "reason": message.reason,
+        }
+        self._folder.write_meta(self._meta)
+        if message.reason is not None:
+            self._settle(message.arm, "unavailable", dict.fromkeys(self._cases, message.reason))
+
+    def _settled(self, message: protocol.Settled) -> None:
+        self._settle(message.arm, "skipped", message.reasons)
+
+    def _settle(self, arm: str, status: str, reasons: dict[str, str]) -> None:
+        lines = b"".join(
+            encode_line(StatusLine(case, arm, status, reason))  # type: ignore[arg-type]
+            for case, reason in reasons.items()
+        )
+        self._writer.append(lines)
+        for case, reason in reasons.items():
+            self._listener.settled(case, arm, status, reason)
+
+    def _cold(self, message: protocol.Cold) -> None:
+        self._writer.append(
+            b"".join(
+                encode_line(ColdLine(message.arm, message.epoch, self._attempt, rank, init_us, first_op_us))
+                for rank, (init_us, first_op_us) in enumerate(
+                    zip(message.init_us, message.first_op_us, strict=True)
+                )
+            )
+        )
+
+    def _measured(self, slot: Slot, message: protocol.Measured) -> None:
+        self._writer.append(b"".join(encode_unit(unit) for unit in message.units))
+        for unit in message.units:
+            self._done.add((unit.case, unit.arm, unit.epoch))
+            self._batches.setdefault(unit.case, unit.k)
+        case: Case = self._cases[message.case]
+        self._listener.measured(case, message.epoch, message.units)
+        _reply(slot, True)
+
+    @property
+    def _writer(self) -> SampleWriter:
+        if self._samples is None:
+            raise RuntimeError("samples are written inside measure() only")
+        return self._samples
+
+    def _refuse_nothing_available(self) -> None:
+        arms = self._meta.get("arms", {})
+        if arms and all(arm["status"] != "ok" for arm in arms.values()):
+            reasons = "; ".join(f"{name} {arm['reason']}" for name, arm in arms.items())
+            raise RequestError(f"nothing can be measured here: {reasons} (--backends gloo runs anywhere)")
+
+    def _end(self, status: str, message: str | None) -> None:
+        self._meta["status"] = status
+        self._meta["message"] = message
+        self._meta["attempts"][-1] |= {"ended": _now(), "message": message}
+        with contextlib.suppress(MeasurementError) if status != "complete" else contextlib.nullcontext():
+            self._folder.write_meta(self._meta)
+
+
+def follow(job: Job) -> int:
+    """A rank other than 0: run the launches that rank 0 tells of; returns the exit code of all ranks.
+
+    Raises:
+        Interrupted: an ending signal came to this process.
+    """
+    number = 0
+    failed: MeasurementError | None = None
+    while failed is None:
+        told = _next_word(job, number)
+        if "exit" in told:
+            return int(told["exit"])
+        try:
+            launch(job, Assignment.from_json(told), lambda slot, message: None, None)
+        except MeasurementError as error:
+            failed = error
+        number += 1
+    return int(job.meeting.read("exit", _ENDING_S))
+
+
+def _next_word(job: Job, number: int) -> dict[str, Any]:
+    """Rank 0's next launch, or how the run has ended."""
+    deadline = time.monotonic() + _ENDING_S
+    while time.monotonic() < deadline:
+        if job.meeting.known(f"assignment/{number}"):
+            return dict(job.meeting.read(f"assignment/{number}", 1.0))
+        if job.meeting.known("exit"):
+            return {"exit": job.meeting.read("exit", 1.0)}
+        if job.signals.received is not None:
+            raise Interrupted("ended by a signal", job.signals.received)
+        time.sleep(0.05)
+    raise MeasurementError(f"rank {job.meeting.rank} waited {_ENDING_S:.0f} s for rank 0 to go on")
+
+
+def tell_exit(job: Job, code: int) -> None:
+    """Rank 0, last of all: the code that every rank ends with, then the last barrier."""
+    with contextlib.suppress(RuntimeError):
+        job.meeting.publish("exit", code)
+    job.meeting.leave_together()
+
+
+def _reply(slot: Slot, answer: Any) -> None:
+    """Answer a worker that may have died meanwhile; its end is noticed elsewhere."""
+    if slot.pipe is not None:
+        with contextlib.suppress(OSError):
+            slot.pipe.send(answer)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+

@@ -1,0 +1,43 @@
+"""Signals that ask a command to end: noted at once, acted on where it is safe."""
+
+from __future__ import annotations
+
+import os
+import signal
+from types import FrameType
+from typing import Any
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class EndSignals:
+    """While active, an ending signal is remembered and wakes whoever waits on ``wakeup``.
+
+    Nothing is raised out of a handler, so no write is ever cut in two by one.
+
+    Attributes:
+        received: number of the first ending signal, or None.
+        wakeup: file descriptor that becomes readable with it.
+    """
+
+    def __init__(self) -> None:
+        self.received: int | None = None
+        self.wakeup, self._write = os.pipe()
+        os.set_blocking(self._write, False)
+        self._former: dict[int, Any] = {}
+
+    def __enter__(self) -> EndSignals:
+        for number in _ENDING:
+            self._former[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        for number, handler in self._former.items():
+            signal.signal(number, handler)
+        os.close(self.wakeup)
+        os.close(self._write)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        if self.received is None:
+            self.received = number
+            os.write(self._write, b"!")

@@ -1,0 +1,169 @@
+"""The watch over one launch of workers: passes their words on, and ends them when one of them fails."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from ncclbench.errors import Interrupted, MeasurementError
+from ncclbench.plan.model import Plan
+from ncclbench.supervise.blame import Failure, RankState, hung, root_cause, where
+from ncclbench.supervise.rendezvous import Rendezvous
+from ncclbench.supervise.signals import EndSignals
+from ncclbench.supervise.slots import Exit, Slot, Slots
+from ncclbench.worker import protocol
+
+_TICK_S = 0.2
+# How long after a first failure others are waited for, so that the cause is told from its consequences.
+_GRACE_S = 0.4
+# How long supervisors are waited for that may still say how their hung worker is.
+_STATES_S = 4.0
+
+
+class Watch:
+    """Watches this host's workers until they are done."""
+
+    def __init__(
+        self,
+        slots: Slots,
+        meeting: Rendezvous,
+        signals: EndSignals,
+        plan: Plan | None,
+        timeout_s: float,
+        answer: Callable[[Slot, Any], None],
+        log_folder: Path | None,
+    ) -> None:
+        """``answer`` gets every message that is not about a worker's end."""
+        self._slots = slots
+        self._meeting = meeting
+        self._signals = signals
+        self._plan = plan
+        self._timeout_s = timeout_s
+        self._answer = answer
+        self._log_folder = log_folder
+        self._host = socket.gethostname()
+        self._failures: list[Failure] = []
+        self._nranks = max(meeting.world_size, len(slots.slots))
+        # A store asked by thousands of supervisors is asked less often by each.
+        self._others_every_s = max(_TICK_S, meeting.world_size / 2000)
+        self._others_asked = 0.0
+
+    def run(self) -> None:
+        """Return when every worker here is done.
+
+        Raises:
+            Interrupted: an ending signal came.
+            MeasurementError: a rank died, raised or hung, here or elsewhere; it names who.
+        """
+        while self._slots.running:
+            self._take(_TICK_S)
+            if self._failures:
+                self._fail()
+            if self._signals.received is not None:
+                name = signal.Signals(self._signals.received).name
+                raise Interrupted(f"ended by {name}", self._signals.received)
+            idle = [slot.place.idle_s for slot in self._slots.running]
+            if idle and min(idle) > self._timeout_s:
+                self._hung()
+            self._look_at_others()
+
+    def _take(self, timeout_s: float) -> None:
+        for happening in self._slots.happenings(timeout_s, self._signals.wakeup):
+            slot, message = happening.slot, happening.message
+            if isinstance(message, Exit):
+                if message.code != 0:
+                    self._note(slot, str(message), message.signal_number is not None)
+            elif isinstance(message, protocol.Raised):
+                self._note(slot, f"raised {message.kind}: {message.text}", False)
+            elif not isinstance(message, protocol.Done):
+                self._answer(slot, message)
+
+    def _note(self, slot: Slot, what: str, killed: bool) -> None:
+        if any(failure.rank == slot.rank for failure in self._failures):
+            return
+        text = f"rank {slot.rank} on {self._host} {what} {where(self._plan, slot.place.at)}"
+        self._failures.append(Failure(slot.rank, text, killed))
+
+    def _fail(self) -> None:
+        """A worker here has failed: hear the others out, tell every supervisor, and end."""
+        deadline = time.monotonic() + _GRACE_S
+        while time.monotonic() < deadline and self._slots.running:
+            self._take(0.05)
+        for failure in self._failures:
+            self._publish(asdict(failure))
+        if self._meeting.world_size > 1:
+            time.sleep(_GRACE_S)
+            self._failures += self._published()
+        self._keep_logs()
+        raise MeasurementError(root_cause(self._failures).text)
+
+    def _publish(self, failure: dict[str, Any]) -> None:
+        if self._meeting.world_size > 1:
+            with contextlib.suppress(RuntimeError):
+                self._meeting.publish_failure(failure)
+
+    def _published(self) -> list[Failure]:
+        with contextlib.suppress(RuntimeError):
+            return [Failure(**entry) for entry in self._meeting.failures()]
+        return []
+
+    def _look_at_others(self) -> None:
+        if self._meeting.world_size == 1 or time.monotonic() - self._others_asked < self._others_every_s:
+            return
+        self._others_asked = time.monotonic()
+        try:
+            failed = self._meeting.failed()
+        except RuntimeError as error:
+            raise MeasurementError(f"rank 0's process is gone: {self._host} lost its store") from error
+        if failed:
+            time.sleep(_GRACE_S)
+            self._take(0)
+            self._keep_logs()
+            raise MeasurementError(root_cause([*self._published(), *self._failures]).text)
+
+    def _hung(self) -> None:
+        """Nothing has moved for too long: find out who is to blame, as long as the hung still hang."""
+        answering = self._slots.answering()
+        states = [
+            RankState(
+                slot.rank,
+                self._host,
+                slot.place.steps,
+                slot.rank in answering,
+                where(self._plan, slot.place.at),
+            )
+            for slot in self._slots.running
+        ]
+        if self._meeting.world_size > 1:
+            states = self._everybodys_states(states)
+        self._keep_logs()
+        failure = hung(states, self._nranks, self._timeout_s)
+        self._publish(asdict(failure))
+        raise MeasurementError(failure.text)
+
+    def _everybodys_states(self, mine: list[RankState]) -> list[RankState]:
+        for state in mine:
+            self._meeting.publish(f"hung/{state.rank}", asdict(state))
+        deadline = time.monotonic() + _STATES_S
+        keys = [f"hung/{rank}" for rank in range(self._meeting.world_size)]
+        while time.monotonic() < deadline and not all(self._meeting.known(key) for key in keys):
+            time.sleep(0.1)
+        return [RankState(**self._meeting.read(key, 1.0)) for key in keys if self._meeting.known(key)]
+
+    def _keep_logs(self) -> None:
+        """Write what the workers have said, stacks included, beside the run."""
+        if self._log_folder is None:
+            return
+        for slot in self._slots.slots:
+            text = slot.log_tail()
+            if text.strip():
+                with contextlib.suppress(OSError):
+                    (self._log_folder / f"worker-{slot.rank}.log").write_text(text)
+
+

@@ -1,0 +1,222 @@
+"""What a person sees of a run: findings first, then the table as it grows, then what was not measured."""
+
+from __future__ import annotations
+
+import sys
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TextIO
+
+from ncclbench import __version__
+from ncclbench.plan.model import Case, Plan
+from ncclbench.stats.summary import summary_row
+from ncclbench.store.model import Unit
+from ncclbench.terminal.progress import Progress, start_progress
+from ncclbench.terminal.streams import coloured, one_line, show
+from ncclbench.terminal.table import Row, Table, group_title, rank_ranges
+from ncclbench.units import format_bytes
+
+# A case costs its fences and checks, and about as much again for so many bytes: for the time left.
+_BYTES_LIKE_OVERHEAD = 2 << 20
+# Names in one line of the list of what was not measured; the rest is counted.
+_NAMES_SHOWN = 4
+_WRONG_ROWS_SHOWN = 5
+
+_COLOUR = {"error": "red", "warning": "yellow"}
+
+Earlier = Mapping[tuple[str, str], Sequence[Unit]]
+
+
+class TerminalListener:
+    """A ``supervise.events.Listener``: the table on standard output, all else on standard error.
+
+    Args:
+        as_json: standard output belongs to the JSON document, so no table.
+        earlier: units of earlier attempts, as in ``Run.units``, where a run is resumed.
+    """
+
+    def __init__(self, *, as_json: bool = False, earlier: Earlier | None = None) -> None:
+        self._out: TextIO | None = None if as_json else sys.stdout
+        self._err: TextIO | None = sys.stderr
+        self._units: defaultdict[tuple[str, str], list[Unit]] = defaultdict(list)
+        for key, units in (earlier or {}).items():
+            self._units[key] += units
+        self._plan: Plan | None = None
+        self._progress: Progress | None = None
+        self._table: Table | None = None
+        self._title = ""
+        self._settled: dict[tuple[str, str | None], tuple[str, str]] = {}
+        self._told: set[tuple[str, str, str]] = set()
+        self._work_left: dict[str, float] = {}
+
+    def started(
+        self, folder: Path, plan: Plan, environment: dict[str, Any], preflight: Sequence[dict[str, Any]]
+    ) -> None:
+        """Findings, what will be measured, and rows that are complete already."""
+        self._plan = plan
+        self._table = Table(plan)
+        for entry in plan.cases:
+            if entry.status == "skipped":
+                self._settled[entry.case.key, None] = ("skipped", entry.reason or "")
+        self._lines(finding_lines(preflight, self._err), self._err)
+        self._lines(_heading(folder, plan, environment), self._out)
+        self._work_left = {case.key: _work(case) * self._epochs_left(case) for case in plan.planned}
+        for case in plan.planned:
+            if not self._work_left[case.key]:
+                self._show_rows(case)
+        self._progress = start_progress(sum(self._work_left.values()), plan.epochs, self._err)
+
+    def settled(self, case: str, arm: str, status: str, reason: str) -> None:
+        """Kept for the list at the end; what is not just skipped is also said at once, each reason once."""
+        self._settled[case, arm] = (status, reason)
+        if status != "skipped" and (arm, status, reason) not in self._told:
+            self._told.add((arm, status, reason))
+            self.note(f"{arm} {status}: {reason}")
+        arms = () if self._plan is None else self._plan.arms
+        if self._progress is not None and all((case, each.id) in self._settled for each in arms):
+            self._progress.drop(self._work_left.pop(case, 0.0))
+
+    def measured(self, case: Case, epoch: int, units: Sequence[Unit]) -> None:
+        """Rows of the case once its last epoch is there."""
+        for unit in units:
+            self._units[unit.case, unit.arm].append(unit)
+        if self._progress is not None:
+            self._progress.advance(_work(case), epoch, f"{case.op} {case.dtype} {format_bytes(case.nbytes)}")
+        if self._plan is not None and epoch == self._plan.epochs - 1:
+            self._show_rows(case)
+
+    def note(self, text: str) -> None:
+        """The line, on standard error."""
+        self._lines([f"ncclbench: {one_line(text)}"], self._err)
+
+    def ended(self) -> None:
+        """Rows that did not get all their epochs, then what was not measured and why."""
+        if self._progress is not None:
+            self._progress.close()
+            self._progress = None
+        if self._plan is None:
+            return
+        for case in self._plan.planned:
+            self._show_rows(case)
+        self._lines(unmeasured_lines(self._plan, self._settled), self._out)
+
+    def _show_rows(self, case: Case) -> None:
+        """The case's rows, one per arm, each shown once."""
+        plan, table = self._plan, self._table
+        if plan is None or table is None:
+            return
+        lines = []
+        for arm in plan.arms:
+            units = self._units.pop((case.key, arm.id), None)
+            if units:
+                row = summary_row(
+                    case,
+                    arm,
+                    units,
+                    implementation=None,
+                    statistic=str(plan.statistic),
+                    share_gpu=plan.share_gpu,
+                )
+                line = table.line(row)
+                lines.append(coloured(line, "red", self._out) if row["wrong"] else line)
+        title = group_title(case)
+        if lines and title != self._title:
+            self._title = title
+            lines = ["#", title, *table.header(), *lines]
+        self._lines(lines, self._out)
+
+    def _epochs_left(self, case: Case) -> int:
+        """Epochs that no earlier attempt has measured."""
+        arms = () if self._plan is None else self._plan.arms
+        epochs = 0 if self._plan is None else self._plan.epochs
+        return max(0, epochs - max(len(self._units.get((case.key, arm.id), ())) for arm in arms))
+
+    def _lines(self, lines: Sequence[str], stream: TextIO | None) -> None:
+        if not lines or stream is None:
+            return
+        if self._progress is not None:
+            self._progress.pause()
+        show("\n".join(lines) + "\n", stream)
+        if self._progress is not None:
+            self._progress.resume()
+
+
+def show_conclusion(rows: Iterable[Row], report: Path | None, *, as_json: bool = False) -> None:
+    """The last lines of a sweep: wrong data, loudly, and where the report lies."""
+    stream = sys.stderr if as_json else sys.stdout
+    wrong = [row for row in rows if row["wrong"]]
+    lines = []
+    if wrong:
+        lines.append(coloured(f"WRONG DATA in {len(wrong)} rows: their times mean nothing", "red", stream))
+        lines += [f"  {_row_name(row)}: {row['wrong']} wrong elements" for row in wrong[:_WRONG_ROWS_SHOWN]]
+        if len(wrong) > _WRONG_ROWS_SHOWN:
+            lines.append(f"  and {len(wrong) - _WRONG_ROWS_SHOWN} more rows")
+    if report is not None:
+        lines.append(f"report: {report}")
+    if lines:
+        show("\n".join(lines) + "\n", stream)
+
+
+def finding_lines(preflight: Sequence[Mapping[str, Any]], stream: TextIO | None) -> list[str]:
+    """Preflight findings, errors first, each once with the ranks it was found on."""
+    ranks: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for finding in preflight:
+        ranks[finding["severity"], finding["what"], finding.get("mend") or ""] += finding["ranks"]
+    lines = []
+    for (severity, what, mend), where in sorted(ranks.items(), key=lambda item: item[0][0] != "error"):
+        place = f" ({rank_ranges(where)})" if where else ""
+        text = one_line(f"{what}{place}{': ' if mend else ''}{mend}")
+        lines.append(f"{coloured(f'{severity}:', _COLOUR.get(severity, 'bold'), stream)} {text}")
+    return lines
+
+
+def unmeasured_lines(plan: Plan, settled: Mapping[tuple[str, str | None], tuple[str, str]]) -> list[str]:
+    """One line per reason: how many cases, of which operations, dtypes and arms.
+
+    ``settled``: (case key, arm id or None for all arms) to (status, reason).
+    """
+    cases = {entry.case.key: entry.case for entry in plan.cases}
+    found: dict[tuple[str, str], list[tuple[Case, str | None]]] = defaultdict(list)
+    for (key, arm), outcome in settled.items():
+        if key in cases:
+            found[outcome].append((cases[key], arm))
+    lines = []
+    for (status, reason), entries in found.items():
+        ops = _some({case.op: None for case, _ in entries})
+        dtypes = _some({case.dtype: None for case, _ in entries})
+        arms = _some({arm: None for _, arm in entries if arm is not None and len(plan.arms) > 1})
+        ncases = len({case.key for case, _ in entries})
+        where = f"{ops} {dtypes}{f' on {arms}' if arms else ''}"
+        lines.append(f"# {status}: {ncases} case{'s' if ncases > 1 else ''} of {where}: {one_line(reason)}")
+    return ["#", *lines] if lines else []
+
+
+def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[str]:
+    hosts = len(environment.get("hosts", ()))
+    arms = ", ".join(arm.id for arm in plan.arms)
+    lines = [
+        f"# ncclbench {__version__}, run {folder}",
+        f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
+        f"{arms}; {len(plan.planned)} cases, {plan.iters} iterations in {plan.epochs} epochs",
+        "# size: the larger of send and receive per rank; time: median of the slowest rank's; "
+        "interval: over epochs",
+    ]
+    if plan.share_gpu:
+        lines.append("# ranks share a GPU: no bandwidth figures")
+    return lines
+
+
+def _row_name(row: Row) -> str:
+    redop = f" {row['redop']}" if row["redop"] else ""
+    return f"{row['op']} {row['dtype']}{redop} {format_bytes(row['nbytes'])} {row['mode']} on {row['arm']}"
+
+
+def _work(case: Case) -> float:
+    return 1 + case.nbytes / _BYTES_LIKE_OVERHEAD
+
+
+def _some(names: Iterable[str]) -> str:
+    names = list(names)
+    more = len(names) - _NAMES_SHOWN
+    return ", ".join(names[:_NAMES_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,115 @@
+"""The table of a sweep in nccl-tests' words: pure text, one line per case and arm."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ncclbench.plan.model import Case, Plan
+from ncclbench.tables.modes import MODES
+from ncclbench.units import format_us
+
+Row = Mapping[str, Any]
+
+NOTHING = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its title and unit, its width, and what it shows of a row."""
+
+    title: str
+    unit: str
+    width: int
+    text: Callable[[Row], str]
+    left: bool = False
+
+    def padded(self, text: str) -> str:
+        return text.ljust(self.width) if self.left else text.rjust(self.width)
+
+
+class Table:
+    """The columns that a plan's rows need, of one width from the first line to the last."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._columns = _columns(plan)
+
+    def header(self) -> list[str]:
+        """Two lines: titles and units."""
+        titles = " ".join(column.padded(column.title) for column in self._columns)
+        units = " ".join(column.padded(column.unit) for column in self._columns)
+        return [_comment(titles), _comment(units)]
+
+    def line(self, row: Row) -> str:
+        """The line of one row, as ``--json`` has it."""
+        cells = " ".join(column.padded(column.text(row)) for column in self._columns)
+        mark = "  WRONG DATA" if row["wrong"] else ""
+        return (cells + mark).rstrip()
+
+
+def group_title(case: Case) -> str:
+    """What all rows under one heading share."""
+    words = [case.op, case.dtype, case.mode]
+    if case.topology != "world":
+        words.append(case.topology)
+    form = f"{'async, ' if case.async_op else ''}{'in place' if case.in_place else 'out of place'}"
+    meaning = MODES[case.mode].description.split("; ")[0]
+    return f"# {' '.join(words)} ({form}) - {meaning}"
+
+
+def rank_ranges(ranks: Sequence[int]) -> str:
+    """``rank 3``, ``ranks 0-7`` or ``ranks 0, 2-4``."""
+    ranges: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if ranges and rank == ranges[-1][1] + 1:
+            ranges[-1][1] = rank
+        else:
+            ranges.append([rank, rank])
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"rank{'' if single else 's'} {', '.join(texts)}"
+
+
+def _columns(plan: Plan) -> list[Column]:
+    cases = [entry.case for entry in plan.cases]
+    type_width = max(8, *(len(case.dtype) for case in cases))
+    columns = [
+        Column("size", "(B)", 11, lambda row: str(row["nbytes"])),
+        Column("count", "(elements)", 11, lambda row: str(row["count"])),
+        Column("type", "", type_width, lambda row: str(row["dtype"])),
+        Column("redop", "", 5, lambda row: row["redop"] or "none"),
+        Column("root", "", 4, lambda row: "-1" if row["root"] is None else str(row["root"])),
+    ]
+    if len(plan.arms) > 1:
+        width = max(len(arm.id) for arm in plan.arms)
+        columns.append(Column("arm", "", max(3, width), lambda row: str(row["arm"]), left=True))
+    return [
+        *columns,
+        Column("time", "(us)", 8, lambda row: _time(row["median_us"])),
+        Column("95% interval", "(us)", 18, _interval),
+        Column("algbw", "(GB/s)", 8, lambda row: _bandwidth(row["algbw_GBs"])),
+        Column("busbw", "(GB/s)", 8, lambda row: _bandwidth(row["busbw_GBs"])),
+        Column("#wrong", "", 6, lambda row: NOTHING if row["wrong"] is None else str(row["wrong"])),
+    ]
+
+
+def _comment(text: str) -> str:
+    """``text`` with its first, blank character made a ``#``, so that programs skip the line."""
+    return f"#{text[1:]}".rstrip()
+
+
+def _time(time_us: float | None) -> str:
+    return NOTHING if time_us is None else format_us(time_us)
+
+
+def _interval(row: Row) -> str:
+    if row["ci_low_us"] is None or row["ci_high_us"] is None:
+        return NOTHING
+    return f"{_time(row['ci_low_us'])}..{_time(row['ci_high_us']):>8}"
+
+
+def _bandwidth(rate_GBs: float | None) -> str:
+    if rate_GBs is None:
+        return NOTHING
+    return f"{rate_GBs:.{4 if rate_GBs < 1 else 2 if rate_GBs < 100 else 1}f}"

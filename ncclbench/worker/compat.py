@@ -1,0 +1,65 @@
+"""What differs between torch 2.11 and 2.15, resolved by feature, in this one file."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ncclbench.tables.backends import Backend
+
+# New name: the older one, used where the new one is missing.
+_RENAMED = {
+    "all_gather_single": "all_gather_into_tensor",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+}
+
+
+class CollectiveApi:
+    """``torch.distributed`` under its newest names, whatever this torch calls them."""
+
+    def __getattr__(self, name: str) -> Any:
+        older = _RENAMED.get(name)
+        if older is not None and not hasattr(dist, name):
+            return getattr(dist, older)
+        return getattr(dist, name)
+
+
+def torch_version() -> tuple[int, int]:
+    """(major, minor) of this torch."""
+    match = re.match(r"(\d+)\.(\d+)", torch.__version__)
+    if match is None:
+        raise RuntimeError(f"torch has an unreadable version {torch.__version__!r}")
+    return int(match[1]), int(match[2])
+
+
+def backend_name(backend: Backend) -> str:
+    """The string that ``new_group`` takes for this backend.
+
+    Before 2.15 there was one NCCL process group, called "nccl": the one now called legacy.
+    """
+    if backend.torch_name == "nccl-legacy" and torch_version() < (2, 15):
+        return "nccl"
+    return backend.torch_name
+
+
+def missing_feature(backend: Backend) -> str | None:
+    """Why this torch does not have the backend; None where it has."""
+    oldest = backend.oldest_torch
+    if oldest is not None and torch_version() < oldest:
+        return f"needs torch >= {oldest[0]}.{oldest[1]}, this is {torch.__version__}"
+    return None
+
+
+def implementation_of(group: Any, device: torch.device) -> str:
+    """Class and backend name of what really runs: the string asked for may resolve to either NCCL group."""
+    backend = group._get_backend(device)
+    kind = type(backend)
+    try:
+        name = backend.name()
+    except (AttributeError, RuntimeError):
+        name = dist.get_backend(group)
+    module = "" if kind.__module__.startswith("torch.") else f"{kind.__module__}."
+    return f"{module}{kind.__name__} ({name})"

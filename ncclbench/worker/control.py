@@ -1,0 +1,148 @@
+"""The control plane: a gloo group on the CPU that agrees, gathers and fences; never used inside the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+# Calls from which the spin is calibrated, and its bounds: long enough that everybody has left the
+# control plane's exchange, short enough to cost nothing.
+_CALIBRATION_CALLS = 30
+_LEAST_SPIN_NS = 30_000
+_LARGEST_SPIN_NS = 5_000_000
+
+
+class ControlPlane:
+    """The default process group, and what the ranks agree on over it.
+
+    Attributes:
+        rank, nranks: this worker's place.
+        clock_offset_ns: add to this rank's clock to read rank 0's; 0 where ranks share a host.
+        clock_error_ns: how wrong that may be.
+    """
+
+    def __init__(self, store: Any, rank: int, nranks: int, timeout_s: float) -> None:
+        self.rank = rank
+        self.nranks = nranks
+        self.clock_offset_ns = 0
+        self.clock_error_ns = 0
+        self._shared_clock = True
+        dist.init_process_group(
+            "gloo", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=timeout_s)
+        )
+        self._moment = torch.zeros(1, dtype=torch.int64)
+        self._moment_view = self._moment.numpy()
+        self._spin_ns = _LEAST_SPIN_NS
+
+    def close(self) -> None:
+        """End the default group."""
+        dist.destroy_process_group()
+
+    def gather(self, thing: Any) -> list[Any] | None:
+        """Every rank's plain data, in rank order, on rank 0; None elsewhere."""
+        everybody: list[Any] | None = [None] * self.nranks if self.rank == 0 else None
+        dist.gather_object(thing, everybody, dst=0)
+        return everybody
+
+    def share(self, thing: Any) -> Any:
+        """Rank 0's plain data, on every rank."""
+        box = [thing if self.rank == 0 else None]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def maximum(self, *values: int) -> list[int]:
+        """Elementwise maximum over ranks."""
+        tensor = torch.tensor(values, dtype=torch.int64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
+        return [int(value) for value in tensor]
+
+    def gather_array(self, array: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
+        """Arrays of one shape, in rank order, on rank 0; None elsewhere."""
+        tensor = torch.from_numpy(np.ascontiguousarray(array))
+        if self.rank != 0:
+            dist.gather(tensor, dst=0)
+            return None
+        parts = [torch.empty_like(tensor) for _ in range(self.nranks)]
+        dist.gather(tensor, parts, dst=0)
+        return [part.numpy() for part in parts]
+
+    def synchronise_clocks(self, hosts: Sequence[int]) -> None:
+        """Learn how this rank's clock differs from rank 0's.
+
+        Args:
+            hosts: per rank, a number that is equal for ranks that share a clock (one booted kernel).
+
+        The first rank of every other host exchanges messages with rank 0; half the shortest round
+        trip bounds the error (Cristian 1989). Ranks of one host share CLOCK_MONOTONIC exactly.
+        """
+        self._shared_clock = len(set(hosts)) == 1
+        if self._shared_clock:
+            return
+        leaders = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
+        offsets = torch.zeros(2 * self.nranks, dtype=torch.int64)
+        for leader in sorted(leaders.values()):
+            if leader == 0:
+                continue
+            if self.rank == 0:
+                offset, error = self._ask(leader)
+                for rank, host in enumerate(hosts):
+                    if host == hosts[leader]:
+                        offsets[2 * rank] = -offset
+                        offsets[2 * rank + 1] = error
+            elif self.rank == leader:
+                self._answer()
+        dist.broadcast(offsets, src=0)
+        self.clock_offset_ns = int(offsets[2 * self.rank])
+        self.clock_error_ns = int(offsets[1::2].max())
+
+    def _ask(self, peer: int, exchanges: int = 12) -> tuple[int, int]:
+        """(peer's clock minus ours, largest error) in nanoseconds."""
+        message = torch.zeros(1, dtype=torch.int64)
+        best = (0, 1 << 62)
+        for _ in range(exchanges):
+            sent = time.perf_counter_ns()
+            dist.send(message, dst=peer)
+            dist.recv(message, src=peer)
+            received = time.perf_counter_ns()
+            half = (received - sent) // 2
+            if half < best[1]:
+                best = (int(message[0]) - (sent + half), half)
+        return best
+
+    def _answer(self, exchanges: int = 12) -> None:
+        message = torch.zeros(1, dtype=torch.int64)
+        for _ in range(exchanges):
+            dist.recv(message, src=0)
+            message[0] = time.perf_counter_ns()
+            dist.send(message, dst=0)
+
+    def calibrate_fence(self) -> None:
+        """Fix the spin, the same on every rank: what one exchange takes, nearly always."""
+        durations = []
+        for _ in range(_CALIBRATION_CALLS):
+            before = time.perf_counter_ns()
+            self.fence()
+            durations.append(time.perf_counter_ns() - before - self._spin_ns)
+        usual = int(np.quantile(durations, 0.9))
+        (agreed,) = self.maximum(usual)
+        self._spin_ns = min(max(agreed, _LEAST_SPIN_NS), _LARGEST_SPIN_NS)
+
+    def fence(self) -> None:
+        """Return at nearly the same moment on every rank, the same way for every arm.
+
+        One exchange tells that everybody has come; then all spin. Where they share a clock they spin
+        to one agreed moment, elsewhere for one agreed time.
+        """
+        now = time.perf_counter_ns
+        self._moment_view[0] = now() + self._spin_ns
+        dist.all_reduce(self._moment, op=dist.ReduceOp.MAX)
+        until = int(self._moment_view[0]) if self._shared_clock else now() + self._spin_ns
+        while now() < until:
+            pass

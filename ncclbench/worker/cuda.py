@@ -1,0 +1,68 @@
+"""The CUDA implementation of the device interface: streams, events, graphs. Thin on purpose."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+import torch
+
+from ncclbench.tables.collectives import Call
+from ncclbench.worker.device import EventPair, Replay
+
+
+class CudaDevice:
+    """One GPU, on its current stream.
+
+    The end event is recorded after ``work.wait()``: wait() orders the current stream behind the
+    operation's own stream and does not block the host, so the event, not the host, sees its end.
+    """
+
+    kind = "cuda"
+    has_device_clock = True
+
+    def __init__(self, index: int) -> None:
+        torch.cuda.set_device(index)
+        self.torch_device = torch.device("cuda", index)
+        self.now_ns = time.perf_counter_ns
+
+    def event_pairs(self, count: int) -> list[EventPair]:
+        event = torch.cuda.Event
+        return [(event(enable_timing=True), event(enable_timing=True)) for _ in range(count)]  # type: ignore[no-untyped-call]
+
+    def synchronize(self) -> None:
+        torch.cuda.synchronize(self.torch_device)
+
+    def elapsed_us(self, pair: EventPair) -> float:
+        start, end = pair
+        milliseconds: float = start.elapsed_time(end)  # type: ignore[attr-defined]
+        return milliseconds * 1e3
+
+    def capture(self, calls: Sequence[Call]) -> Replay:
+        graph = torch.cuda.CUDAGraph()
+        # thread_local: the watchdog of the process group makes CUDA calls of its own on another
+        # thread, which the default mode would turn into a capture error.
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            for call in calls:
+                for work in call() or ():
+                    work.wait()
+        return _CudaReplay(graph)
+
+
+class _CudaReplay:
+    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
+        self._graph = graph
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+    def reset(self) -> None:
+        self._graph.reset()
+
+
+def device_index(local_rank: int, visible: int) -> int:
+    """Which visible GPU a local rank uses.
+
+    Launchers either show every GPU to every rank or show each rank its own one only.
+    """
+    return local_rank % visible

@@ -1,0 +1,97 @@
+"""The device interface: where tensors live and how their work is timed. And its CPU implementation.
+
+Everything above this interface is the same for a GPU and a CPU, and is tested without a GPU.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+
+from ncclbench.tables.collectives import Call, Works
+
+
+class Event(Protocol):
+    """A point on the device's current stream."""
+
+    def record(self) -> None:
+        """Put the point behind everything issued so far."""
+
+
+EventPair = tuple[Event, Event]
+
+
+class Replay(Protocol):
+    """Operations captured once and replayed as one."""
+
+    def __call__(self) -> Works:
+        """Issue them all; nothing is left to wait for."""
+
+    def reset(self) -> None:
+        """Let go of them; must come before their process group goes."""
+
+
+class Device(Protocol):
+    """Where an arm's tensors live.
+
+    Attributes:
+        kind: "cpu" or "cuda".
+        torch_device: for tensors and groups.
+        now_ns: host clock, nanoseconds, monotonic.
+        has_device_clock: events measure; without it the host's total time is what counts.
+    """
+
+    kind: str
+    torch_device: torch.device
+    now_ns: Callable[[], int]
+    has_device_clock: bool
+
+    def event_pairs(self, count: int) -> list[EventPair]:
+        """Start and end events for ``count`` samples, made outside the clock."""
+
+    def synchronize(self) -> None:
+        """Return when everything issued is done."""
+
+    def elapsed_us(self, pair: EventPair) -> float:
+        """Device time between a pair of events that have both passed."""
+
+    def capture(self, calls: Sequence[Call]) -> Replay:
+        """Capture the calls, which have run before, into one graph.
+
+        Raises:
+            RuntimeError: this device has no graphs, or the operation cannot be captured.
+        """
+
+
+class _NoEvent:
+    """Keeps the timed loop the same where there is no device clock."""
+
+    def record(self) -> None:
+        pass
+
+
+class CpuDevice:
+    """Host memory and the host's clock: an operation is done when its call, or wait(), returns."""
+
+    kind = "cpu"
+    has_device_clock = False
+
+    def __init__(self) -> None:
+        self.torch_device = torch.device("cpu")
+        self.now_ns = time.perf_counter_ns
+
+    def event_pairs(self, count: int) -> list[EventPair]:
+        pair = (_NoEvent(), _NoEvent())
+        return [pair] * count
+
+    def synchronize(self) -> None:
+        pass
+
+    def elapsed_us(self, pair: EventPair) -> float:
+        raise RuntimeError("the CPU has no device clock")
+
+    def capture(self, calls: Sequence[Call]) -> Replay:
+        raise RuntimeError("graph mode needs CUDA")

@@ -1,0 +1,103 @@
+"""Arms made real: which process group an arm is, and whether it can be had here."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ncclbench.plan.model import Arm
+from ncclbench.tables.backends import Backend, find_backend
+from ncclbench.worker.compat import backend_name, implementation_of, missing_feature
+from ncclbench.worker.device import Device
+
+
+@dataclass(slots=True)
+class ArmGroup:
+    """An arm's process group in one epoch.
+
+    Attributes:
+        group: made by ``new_group`` for this epoch alone.
+        implementation: class and backend name of what it really is.
+        init_us: what making it took.
+        first_op_us: what its first operation took, a one-element all_reduce.
+    """
+
+    group: Any
+    implementation: str
+    init_us: float
+    first_op_us: float
+
+
+def device_kind(backend: Backend) -> str:
+    """Where the backend's tensors live on this machine."""
+    if backend.device == "any":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return backend.device
+
+
+def why_unavailable(arm: Arm) -> str | None:
+    """Why the arm cannot be had here, known without building it; None where it may be.
+
+    Asked before building, because some process groups abort the process where there is no GPU.
+    """
+    backend = find_backend(arm.backend)
+    missing = missing_feature(backend)
+    if missing is not None:
+        return missing
+    if device_kind(backend) == "cuda" and torch.cuda.device_count() == 0:
+        return "needs a CUDA device, none is visible"
+    return None
+
+
+def prepare_environment(one_host: bool, share_gpu: bool, ranks_per_gpu: int) -> None:
+    """Settings that libraries read once, before any group exists.
+
+    What the user has set is left alone: sockets stay on the loopback only where nothing else is asked
+    for and nobody is elsewhere.
+    """
+    if one_host:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    if share_gpu:
+        # NCCL 2.30 and later let ranks of one communicator share a GPU; their kernels must fit
+        # beside each other, and NVLS does not work then (NVIDIA/nccl#1716).
+        os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
+        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
+        os.environ.setdefault("NCCL_MAX_CTAS", str(max(1, 8 // ranks_per_gpu)))
+
+
+def open_group(arm: Arm, device: Device, timeout_s: float, measure_first: bool = True) -> ArmGroup:
+    """Make the arm's group over all ranks, in the same order on every rank.
+
+    Raises:
+        Exception: whatever the backend raises; which types differs by backend and version.
+    """
+    backend = find_backend(arm.backend)
+    before = time.perf_counter_ns()
+    group: Any = dist.new_group(
+        backend=backend_name(backend),
+        timeout=timedelta(seconds=timeout_s),
+        device_id=device.torch_device if backend.binds_device and device.kind == "cuda" else None,
+        group_desc=f"ncclbench:{arm.id}",
+    )
+    made = time.perf_counter_ns()
+    if measure_first:
+        dist.all_reduce(torch.ones(1, device=device.torch_device), group=group)
+        device.synchronize()
+    done = time.perf_counter_ns()
+    return ArmGroup(
+        group=group,
+        implementation=implementation_of(group, device.torch_device),
+        init_us=(made - before) / 1e3,
+        first_op_us=(done - made) / 1e3,
+    )
+
+
+def close_group(group: ArmGroup) -> None:
+    """End the arm's group."""
+    dist.destroy_process_group(group.group)

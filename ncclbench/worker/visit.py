@@ -1,0 +1,307 @@
+"""One visit to an arm: checked pass, warm-up, timed block, checked pass.
+
+Every rank takes the same decisions here: they rest on values agreed over the control plane, never on
+what one rank alone has seen.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from numpy.typing import NDArray
+
+from ncclbench.plan.model import Case, Plan
+from ncclbench.tables.collectives import COLLECTIVES, Call, Layout
+from ncclbench.tables.dtypes import DTYPES
+from ncclbench.tables.redops import REDOPS
+from ncclbench.worker.buffers import Pool, Slot, SlotRing
+from ncclbench.worker.compat import CollectiveApi
+from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.device import Device
+from ncclbench.worker.loop import Samples, time_samples
+from ncclbench.worker.patterns import PERIOD, Pattern
+
+# Without -w: five warm-up operations, fewer where they would take longer than this all together (the
+# checked pass before them is a warm-up too).
+_USUAL_WARMUPS = 5
+_WARMUP_NS = 20_000_000
+
+# A batch lasts at least this long, so that launching and synchronizing once does not show in it.
+_BATCH_NS = 2_000_000
+_LARGEST_BATCH = 1000
+# Short batches are repeated, as long as a block stays within this.
+_BLOCK_NS = 10_000_000
+_LARGEST_REPEATS = 3
+
+# Shifts the data of each checked pass; any number that is no multiple of PERIOD would do.
+_SHIFT = 7_919
+
+
+@dataclass(slots=True)
+class Bound:
+    """What an entry of COLLECTIVES binds its call to (``tables.collectives.spec.Binding``)."""
+
+    send: torch.Tensor
+    recv: torch.Tensor
+    layout: Layout
+    group: Any
+    rank: int
+    nranks: int
+    root: int
+    redop: Any
+    async_op: bool
+    in_place: bool
+    dist: Any
+
+
+@dataclass(slots=True)
+class Visit:
+    """What one visit yields on one rank.
+
+    Attributes:
+        samples: the timed block.
+        k: operations in each sample.
+        wrong: wrong elements of the checked passes; 0 where nothing is checked.
+    """
+
+    samples: Samples
+    k: int
+    wrong: int
+
+
+class CaseRunner:
+    """Measures one case on one device, visit by visit, over all epochs.
+
+    Attributes:
+        k: operations per sample, fixed at the first visit for all arms and epochs; None before it.
+    """
+
+    def __init__(
+        self,
+        case: Case,
+        plan: Plan,
+        control: ControlPlane,
+        device: Device,
+        pool: Pool,
+        patterns: Callable[[bool], Pattern],
+        k: int | None,
+    ) -> None:
+        self._case = case
+        self._plan = plan
+        self._control = control
+        self._device = device
+        self._entry = COLLECTIVES[case.op]
+        self._dtype: torch.dtype = getattr(torch, case.dtype) if self._entry.has_data else torch.uint8
+        self._layout = case_layout(case, plan, control.rank)
+        self._patterns = patterns
+        self._pool = pool
+        self._ring = SlotRing(
+            pool.storage, self._entry, self._layout, self._dtype, control.rank, case.in_place
+        )
+        self._passes = 0
+        reduces = case.redop is not None and (self._entry.result_in_send or case.in_place)
+        self._grows = reduces and REDOPS[case.redop or "sum"].grows
+        self._needs_own_data = reduces and (self._grows or case.redop == "prod")
+        self.k = 1 if case.mode == "isolated" else k
+
+    def visit(self, group: Any, operations: int, first_in_epoch: bool, step: Callable[[], None]) -> Visit:
+        """One visit: ``operations`` timed operations on ``group``.
+
+        Args:
+            first_in_epoch: the group is new to this case, so it gets the full warm-up.
+            step: told before each operation or batch, for the watch on progress.
+        """
+        if self._entry.has_data:
+            self._pool.hold(self._dtype, self._patterns(True))
+        wrong, estimate_ns = self._checked_passes(group, step)
+        estimate_ns = self._warm_up(group, first_in_epoch, estimate_ns, step)
+        if self.k is None:
+            self.k = self._batch_size(operations, estimate_ns)
+        count = operations if self._case.mode == "isolated" else self._repeats(estimate_ns)
+        samples = self._timed(group, count, step)
+        if self._plan.check:
+            wrong += self._checked_passes(group, step)[0]
+        return Visit(samples, self.k, wrong)
+
+    def try_once(self, group: Any) -> None:
+        """Run the case once, untimed and without the control plane: a rank may raise alone.
+
+        Raises:
+            Exception: what the backend raises for an operation that it does not take.
+        """
+        slot = self._ring.take()
+        if self._entry.has_data:
+            self._patterns(False).fill(slot.send, self._control.rank, 0)
+        for work in self._bind(slot, group)() or ():
+            work.wait()
+        self._device.synchronize()
+
+    def _bind(self, slot: Slot, group: Any) -> Call:
+        case = self._case
+        return self._entry.bind(
+            Bound(
+                send=slot.send,
+                recv=slot.recv,
+                layout=self._layout,
+                group=group,
+                rank=self._control.rank,
+                nranks=case.nranks,
+                root=case.root or 0,
+                redop=getattr(dist.ReduceOp, REDOPS[case.redop].torch_name) if case.redop else None,
+                async_op=case.async_op,
+                in_place=case.in_place,
+                dist=CollectiveApi(),
+            )
+        )
+
+    def _run(self, call: Call) -> int:
+        """Run one call to its end behind the fence, and say how long it took in nanoseconds."""
+        self._device.synchronize()
+        self._control.fence()
+        before = self._device.now_ns()
+        for work in call() or ():
+            work.wait()
+        self._device.synchronize()
+        return self._device.now_ns() - before
+
+    def _checked_passes(self, group: Any, step: Callable[[], None]) -> tuple[int, int]:
+        """(wrong elements on this rank, agreed nanoseconds of the fastest pass)."""
+        wrong = 0
+        fastest = 1 << 62
+        for _ in range(max(1, self._plan.check)):
+            step()
+            self._passes += 1
+            shift = self._passes * _SHIFT % PERIOD
+            slot = self._ring.take()
+            if self._entry.has_data:
+                # All ones is no value that a pattern holds at this place, so what stays is seen.
+                slot.recv.view(torch.uint8).fill_(0xFF)
+                self._patterns(False).fill(slot.send, self._control.rank, shift)
+            fastest = min(fastest, self._run(self._bind(slot, group)))
+            if self._plan.check:
+                wrong += self._count_wrong(slot, shift)
+            if self._entry.rooted:
+                # What a rank without a result has left there must not become somebody's input.
+                self._fill(slot)
+        return wrong, self._control.maximum(fastest)[0]
+
+    def _count_wrong(self, slot: Slot, shift: int) -> int:
+        case = self._case
+        result = slot.send if self._entry.result_in_send else slot.recv
+        segments = self._entry.expected(self._layout, self._control.rank, case.nranks, case.root or 0)
+        pattern = self._patterns(False) if segments else None
+        return sum(
+            pattern.count_wrong(
+                result[segment.offset : segment.offset + segment.length],
+                segment.source,
+                segment.source_offset,
+                shift,
+            )
+            for segment in segments
+            if pattern is not None
+        )
+
+    def _warm_up(self, group: Any, first_in_epoch: bool, estimate_ns: int, step: Callable[[], None]) -> int:
+        """Untimed operations; returns the agreed nanoseconds of the fastest one, or the estimate."""
+        asked = self._plan.warmup_iters
+        count = min(_USUAL_WARMUPS, _WARMUP_NS // max(1, estimate_ns)) if asked is None else asked
+        if not first_in_epoch:
+            count = min(count, 1)
+        if count == 0:
+            return estimate_ns
+        slot = self._ring.take()
+        call = self._bind(slot, group)
+        fastest = estimate_ns
+        for _ in range(count):
+            step()
+            if self._needs_own_data:
+                self._fill(slot)
+            fastest = min(fastest, self._run(call))
+        return self._control.maximum(fastest)[0]
+
+    def _batch_size(self, operations: int, estimate_ns: int) -> int:
+        """Operations per sample: long enough for the clock, and no more than keeps sums finite."""
+        wanted = max(operations, math.ceil(_BATCH_NS / max(1, estimate_ns)))
+        if self._grows:
+            wanted = min(wanted, self._ring.count * self._patterns(True).safe_reductions)
+        return max(1, min(wanted, _LARGEST_BATCH))
+
+    def _repeats(self, estimate_ns: int) -> int:
+        block_ns = (self.k or 1) * max(1, estimate_ns)
+        return max(1, min(_LARGEST_REPEATS, _BLOCK_NS // block_ns))
+
+    def _fill(self, slot: Slot) -> None:
+        if self._entry.has_data:
+            pattern = self._patterns(True)
+            pattern.fill(slot.recv, self._control.rank, 0)
+            pattern.fill(slot.send, self._control.rank, 0)
+
+    def _timed(self, group: Any, count: int, step: Callable[[], None]) -> Samples:
+        k = self.k or 1
+        graph = self._case.mode == "graph"
+        slots = [self._ring.take() for _ in range(min(self._ring.count, k if graph else k * count))]
+        calls = [self._bind(slot, group) for slot in slots]
+        for slot in slots:
+            if self._needs_own_data:
+                self._fill(slot)
+        batches = [[calls[(i * k + j) % len(calls)] for j in range(k)] for i in range(count)]
+        limit = self._patterns(True).safe_reductions if self._grows else None
+        uses = _Uses(slots, k, graph, limit, self._fill)
+
+        def between(index: int) -> None:
+            step()
+            uses.before(index)
+            self._device.synchronize()
+
+        if not graph:
+            return time_samples(self._device, batches, self._control.fence, between)
+        replay = self._device.capture(batches[0])
+        try:
+            return time_samples(self._device, [(replay,)] * count, self._control.fence, between)
+        finally:
+            # Before its group goes: a live graph makes the group's end hang (pytorch#115388).
+            replay.reset()
+
+
+class _Uses:
+    """Counts in-place reductions per slot and refills a slot before it could overflow."""
+
+    def __init__(
+        self, slots: list[Slot], k: int, graph: bool, limit: int | None, fill: Callable[[Slot], None]
+    ) -> None:
+        self._slots = slots
+        self._k = k
+        self._graph = graph
+        self._limit = limit
+        self._fill = fill
+        self._counts: NDArray[np.int64] = np.zeros(len(slots), dtype=np.int64)
+
+    def before(self, index: int) -> None:
+        """Refill what sample ``index`` would use once too often."""
+        if self._limit is None:
+            return
+        first = 0 if self._graph else index * self._k
+        uses = np.bincount((first + np.arange(self._k)) % len(self._slots), minlength=len(self._slots))
+        for slot in np.flatnonzero((uses > 0) & (self._counts + uses > self._limit)):
+            self._fill(self._slots[slot])
+            self._counts[slot] = 0
+        self._counts += uses
+
+
+def case_layout(case: Case, plan: Plan, rank: int) -> Layout:
+    """This rank's sizes in a case of the plan.
+
+    Raises:
+        ValueError: the plan holds a case that has none.
+    """
+    elements = case.nbytes // DTYPES[case.dtype].itemsize if COLLECTIVES[case.op].has_data else 0
+    layout = COLLECTIVES[case.op].layout(elements, rank, case.nranks, plan.seed)
+    if isinstance(layout, str):
+        raise ValueError(f"{case.key}: {layout}")
+    return layout

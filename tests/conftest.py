@@ -1,0 +1,30 @@
+"""What holds for every test: no setting of the machine or of a launcher reaches the code under test."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+_PREFIXES = ("NCCL_", "CUDA_LAUNCH_", "TORCH_", "GLOO_", "SLURM_", "OMPI_", "PMI_", "TORCHELASTIC_")
+_LAUNCHER = {
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "GROUP_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+}
+_TERMINAL = {"FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _plain_environment() -> Iterator[None]:
+    """Tests that want such a variable set it themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in list(os.environ):
+            if name.startswith(_PREFIXES) or name in _LAUNCHER | _TERMINAL:
+                patch.delenv(name)
+        yield

@@ -1,0 +1,203 @@
+"""Runs made of numbers, for tests of the report: real plans and units, no process measured anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ncclbench.plan.model import Arm, Case, Plan, PlannedCase
+from ncclbench.store.model import Run, Unit
+from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.dtypes import DTYPES
+
+SIZES = tuple(2**power for power in range(3, 27))
+
+# What travels from a file into a page and must stay text there.
+HOSTILE = "<script>alert('1')</script>\"'&\u2028\u2029</script><img src=x onerror=alert(2)>"
+
+
+def make_case(op: str, nbytes: int, mode: str = "isolated", dtype: str = "float32", nranks: int = 2) -> Case:
+    """A case as a plan would hold it."""
+    entry = COLLECTIVES[op]
+    return Case(
+        op=op,
+        dtype=dtype,
+        redop="sum" if entry.reduces else None,
+        root=0 if entry.rooted else None,
+        nbytes=nbytes,
+        count=nbytes // DTYPES[dtype].itemsize,
+        topology="world",
+        mode=mode,
+        async_op=False,
+        in_place=entry.in_place_forms[0],
+        nranks=nranks,
+    )
+
+
+def make_host(index: int) -> dict[str, Any]:
+    """What a run keeps of a host."""
+    return {
+        "hostname": f"node-{index:02d}",
+        "cpu": {"model": "EPYC 9554", "cores": 64},
+        "memory_bytes": 810_000_000_000,
+        "torch": "2.15.0",
+        "nccl": "2.30.7",
+        "driver": "590.44",
+        "variables": {"NCCL_DEBUG": "WARN"},
+    }
+
+
+def make_run(
+    folder: Path = Path("results/demo"),
+    *,
+    ops: Sequence[str] = ("all_reduce", "broadcast"),
+    sizes: Sequence[int] = SIZES,
+    modes: Sequence[str] = ("isolated", "back-to-back"),
+    dtypes: Sequence[str] = ("float32",),
+    arms: Sequence[str] = ("gloo",),
+    slower: dict[str, float] | None = None,
+    epochs: int = 3,
+    iters: int = 21,
+    nranks: int = 2,
+    hosts: int = 1,
+    epoch_spread: float = 0.02,
+    noise: float = 0.08,
+    label: str | None = "demo",
+    seed: int = 1,
+) -> Run:
+    """A complete run.
+
+    Args:
+        slower: factor on an arm's times, by arm.
+        iters: samples per case and arm, a multiple of ``epochs``.
+        epoch_spread: standard deviation of the log of an epoch's level.
+        noise: scale of the log-normal noise of single samples.
+    """
+    generator = np.random.default_rng(seed)
+    cases = [
+        make_case(op, nbytes, mode, dtype, nranks)
+        for op in ops
+        for dtype in dtypes
+        for mode in modes
+        for nbytes in sizes
+    ]
+    plan = Plan(
+        cases=tuple(PlannedCase(case, "planned", None, 4 * case.nbytes) for case in cases),
+        arms=tuple(Arm(arm, arm.split("#")[0]) for arm in arms),
+        base_arm=arms[0],
+        nranks=nranks,
+        iters=iters,
+        warmup_iters=5,
+        check=1,
+        epochs=epochs,
+        epoch_kind="group",
+        statistic=None,
+        margin_ratio=0.03,
+        margin_us=1.0,
+        time_budget_s=None,
+        timeout_s=60.0,
+        share_gpu=False,
+        seed=seed,
+    )
+    run = Run(folder=folder, meta=make_meta(plan, label, hosts), plan=plan)
+    for case in cases:
+        k = 8 if case.mode == "back-to-back" else 1
+        base_us = (42.0 if k == 1 else 24.0) + case.nbytes / 2200 * (1.0 if k == 1 else 0.86)
+        for arm in arms:
+            time_us = base_us * (slower or {}).get(arm, 1.0)
+            run.units[case.key, arm] = [
+                make_unit(generator, case, arm, epoch, k, time_us, iters // epochs, nranks, epoch_spread, noise)
+                for epoch in range(epochs)
+            ]
+    run.cold = [
+        {
+            "arm": arm,
+            "epoch": epoch,
+            "attempt": 0,
+            "rank": rank,
+            "init_us": 2400.0 + 90 * rank + (9000 if epoch == 0 else 0),
+            "first_op_us": 800.0 + 10 * rank + 35 * epoch,
+        }
+        for arm in arms
+        for epoch in range(epochs)
+        for rank in range(nranks)
+    ]
+    return run
+
+
+def make_unit(
+    generator: np.random.Generator,
+    case: Case,
+    arm: str,
+    epoch: int,
+    k: int,
+    time_us: float,
+    n: int,
+    nranks: int,
+    epoch_spread: float = 0.02,
+    noise: float = 0.08,
+) -> Unit:
+    """One epoch's samples: a level of the epoch, noise with a tail, the last rank slightly slower."""
+    level_us = k * time_us * np.exp(generator.normal(0, epoch_spread))
+    total_us = level_us * np.exp(noise * generator.gamma(1.0, 1.0, (nranks, n)))
+    total_us[-1] *= 1.03
+    start_us = np.arange(n) * level_us * 3 + generator.exponential(2.0, (nranks, n))
+    return Unit(
+        case=case.key,
+        arm=arm,
+        epoch=epoch,
+        attempt=0,
+        k=k,
+        start_us=start_us,
+        launch_us=np.full((nranks, n), 6.0),
+        device_us=None,
+        total_us=total_us,
+        visits=(n,),
+        wrong=(0,) * nranks,
+    )
+
+
+def make_meta(plan: Plan, label: str | None, hosts: int) -> dict[str, Any]:
+    """run.json of a complete run."""
+    per_host = -(-plan.nranks // hosts)
+    return {
+        "schema": 1,
+        "kind": "sweep",
+        "ncclbench": "0.1.0",
+        "label": label,
+        "created": "2026-11-29T15:50:00Z",
+        "command": "ncclbench sweep --ops all_reduce,broadcast",
+        "plan": plan.to_json(),
+        "environment": {
+            "hosts": [make_host(index) for index in range(hosts)],
+            "ranks": [
+                {"rank": rank, "host": rank // per_host, "local_rank": rank % per_host, "device": "cpu"}
+                for rank in range(plan.nranks)
+            ],
+        },
+        "arms": {
+            arm.id: {
+                "implementation": f"ProcessGroup{arm.backend.title()}, {arm.backend}",
+                "device": "cpu",
+                "status": "ok",
+                "reason": None,
+            }
+            for arm in plan.arms
+        },
+        "preflight": [],
+        "attempts": [
+            {
+                "started": "2026-11-29T15:50:00Z",
+                "ended": "2026-11-29T15:50:07Z",
+                "launcher": "fork",
+                "epochs": plan.epochs,
+                "message": "96 rows ok",
+            }
+        ],
+        "fence": {"median_us": 3.1, "p95_us": 8.4, "clock_error_us": 0.0},
+        "status": "complete",
+        "message": "96 rows ok",
+    }
