@@ -51,12 +51,15 @@ def parse_percent(text: str, what: str) -> float:
     """A fraction from ``5%`` (0.05).
 
     Raises:
-        RequestError: no percent sign, not a number, or not above zero.
+        RequestError: no percent sign, not a number, not above zero, or above 1000 %.
     """
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
-    if match is None or float(match[1]) <= 0:
+    if match is None:
         raise RequestError(f"{what} {text!r} is not a percentage: write it like 5%")
-    return float(match[1]) / 100.0
+    percent = float(match[1])
+    if not 0 < percent <= 1000:
+        raise RequestError(f"{what} {text!r} is out of range: take above 0% to 1000%")
+    return percent / 100.0
 
 
 def parse_seconds(text: str, what: str) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 
 SIZES = tuple(2**power for power in range(3, 27))
+SMALL = (8, 4096, 1 << 20)
 
 # What travels from a file into a page and must stay text there.
 HOSTILE = "<script>alert('1')</script>\"'&\u2028\u2029</script><img src=x onerror=alert(2)>"
@@ -109,7 +111,9 @@ def make_run(
         for arm in arms:
             time_us = base_us * (slower or {}).get(arm, 1.0)
             run.units[case.key, arm] = [
-                make_unit(generator, case, arm, epoch, k, time_us, iters // epochs, nranks, epoch_spread, noise)
+                make_unit(
+                    generator, case, arm, epoch, k, time_us, iters // epochs, nranks, epoch_spread, noise
+                )
                 for epoch in range(epochs)
             ]
     run.cold = [
@@ -156,6 +160,7 @@ def make_unit(
         device_us=None,
         total_us=total_us,
         visits=(n,),
+        turns=(0,),
         wrong=(0,) * nranks,
     )
 
@@ -169,7 +174,7 @@ def make_meta(plan: Plan, label: str | None, hosts: int) -> dict[str, Any]:
         "ncclbench": "0.1.0",
         "label": label,
         "created": "2026-11-29T15:50:00Z",
-        "command": "ncclbench sweep --ops all_reduce,broadcast",
+        "command": ["ncclbench", "sweep", "--ops", "all_reduce,broadcast"],
         "plan": plan.to_json(),
         "environment": {
             "hosts": [make_host(index) for index in range(hosts)],
@@ -193,7 +198,6 @@ def make_meta(plan: Plan, label: str | None, hosts: int) -> dict[str, Any]:
                 "started": "2026-11-29T15:50:00Z",
                 "ended": "2026-11-29T15:50:07Z",
                 "launcher": "fork",
-                "epochs": plan.epochs,
                 "message": "96 rows ok",
             }
         ],
@@ -201,3 +205,33 @@ def make_meta(plan: Plan, label: str | None, hosts: int) -> dict[str, Any]:
         "status": "complete",
         "message": "96 rows ok",
     }
+
+
+def two_arms_run() -> Run:
+    """Two arms on which the new one is clearly slower, on two hosts of different driver."""
+    run = make_run(
+        sizes=SMALL,
+        arms=("nccl-legacy", "nccl2"),
+        slower={"nccl2": 1.2},
+        epochs=8,
+        iters=80,
+        nranks=4,
+        hosts=2,
+        noise=0.01,
+        epoch_spread=0.005,
+    )
+    run.meta["environment"]["hosts"][1]["driver"] = "580.12"
+    run.meta["preflight"] = [
+        {"severity": "warning", "ranks": [1, 2, 3], "what": "NCCL_DEBUG=INFO prints", "mend": "unset it"},
+        {"severity": "error", "ranks": [], "what": "TORCH_DISTRIBUTED_DEBUG=DETAIL", "mend": None},
+    ]
+    return run
+
+
+def skip(run: Run, index: int, reason: str) -> None:
+    """Make one planned case a skipped one."""
+    cases = list(run.plan.cases)
+    cases[index] = PlannedCase(cases[index].case, "skipped", reason, 0)
+    for arm in run.plan.arms:
+        run.units.pop((cases[index].case.key, arm.id), None)
+    run.plan = replace(run.plan, cases=tuple(cases))

@@ -44,7 +44,7 @@ class SectionedCommand(click.Command):
         sections: dict[str, list[tuple[str, str]]] = {}
         for parameter in self.get_params(ctx):
             record = parameter.get_help_record(ctx)
-            if record is not None:
+            if isinstance(parameter, click.Option) and record is not None:
                 sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
         for heading, records in sections.items():
             with formatter.section(heading):
@@ -72,23 +72,25 @@ def option(
         flag: takes no value.
     """
 
-    def value(ctx: click.Context, parameter: click.Parameter, text: Any) -> Any:
-        return text if parse is None or text is None else parse(text, "/".join(parameter.opts))
+    def value(ctx: click.Context, parameter: click.Parameter, typed: Any) -> Any:
+        return typed if parse is None or typed is None else parse(typed, "/".join(parameter.opts))
 
-    def under(section: str) -> Decorator[Any]:
+    shown = otherwise or default
+    text = f"{help}  [default: {shown}]" if shown else help
+
+    def placed(section: str) -> Decorator[Any]:
         return click.option(
             *names,
             cls=SectionOption,
             section=section,
-            help=help,
+            help=text,
             metavar=metavar,
             default=False if flag else default,
-            show_default=otherwise or default is not None,
             callback=value,
             is_flag=flag,
         )
 
-    return under
+    return placed
 
 
 def under(section: str, *options: Callable[[str], Decorator[Any]]) -> Decorator[Any]:

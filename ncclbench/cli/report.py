@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 @click.command(
     "report",
     cls=SectionedCommand,
-    epilog="Example: ncclbench report results/20261129-155104-hopper results/20261129-160210-blackwell "
-    "--out hopper-and-blackwell.html",
+    epilog="Example: ncclbench report results/hopper results/blackwell --out both.html",
 )
 @click.argument("folders", nargs=-1, required=True, metavar="RUN...")
 @under(
@@ -71,9 +70,12 @@ def _page(out: str | None, runs: Sequence[Run]) -> Path:
 
 
 def _document(runs: Sequence[Run], page: Path, message: str) -> dict[str, Any]:
+    from ncclbench.compare.paired import compare_run
     from ncclbench.stats.rows import run_rows
 
     rows = [{"run": run.folder, **row} for run in runs for row in run_rows(run)]
+    several = [run for run in runs if len(run.plan.arms) > 1]
+    comparisons = [{"run": run.folder, **row} for run in several for row in compare_run(run)]
     only = runs[0] if len(runs) == 1 else None
     return document(
         "report",
@@ -81,5 +83,5 @@ def _document(runs: Sequence[Run], page: Path, message: str) -> dict[str, Any]:
         ok=True,
         message=message,
         environment=only.meta.get("environment") if only else None,
-        rest={"report": page, "rows": rows},
+        rest={"report": page, "rows": rows, "comparisons": comparisons},
     )

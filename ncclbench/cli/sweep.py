@@ -27,7 +27,14 @@ from ncclbench.cli.options import (
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_FAILED, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import (
+    EXIT_BAD_ANSWER,
+    EXIT_FAILED,
+    EXIT_OK,
+    Interrupted,
+    NcclbenchError,
+    RequestError,
+)
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import build_plan
 from ncclbench.plan.model import Device, Plan
@@ -35,6 +42,7 @@ from ncclbench.supervise.launcher import Seat, find_seat
 from ncclbench.terminal.streams import write
 
 if TYPE_CHECKING:
+    from ncclbench.store.folder import RunFolder
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
 
@@ -110,33 +118,35 @@ def _check_world(plan: Plan, former: Run | None, seat: Seat | None) -> None:
 
 
 def _measure(plan: Plan, former: Run | None, seat: Seat | None, params: Mapping[str, Any]) -> int:
-    # Everything below needs torch, which takes a second or two to import.
+    # A folder that cannot be written is refused before anything starts; under a launcher the others
+    # are met first, so that all of them end with the same code.
+    folder = _open_folder(former, params) if seat is None else None
+    # From here on torch is needed, which takes a second or two to import.
     from ncclbench.supervise.launch import join
-    from ncclbench.supervise.session import follow, tell_exit
+    from ncclbench.supervise.session import end_together, follow
     from ncclbench.supervise.signals import EndSignals
 
-    leads = seat is None or seat.rank == 0
-    folder = _open_folder(former, params) if leads else None
     with EndSignals() as signals:
-        if folder is None:
-            job = join(seat, plan.nranks, signals)
-            code = follow(job)
-            job.meeting.leave_together()
-            return code
-        with folder:
-            job = join(seat, plan.nranks, signals)
-            code = EXIT_FAILED
-            try:
-                code = _lead(job, plan, former, folder, params)
-            except NcclbenchError as error:
-                code = error.exit_code
+        job = join(seat, plan.nranks, signals)
+        code = EXIT_FAILED
+        try:
+            if not job.leads:
+                code = follow(job)
+            else:
+                with folder or _open_folder(former, params) as folder:
+                    code = _lead(job, plan, former, folder, params)
+        except NcclbenchError as error:
+            if seat is None:
                 raise
-            finally:
-                tell_exit(job, code)
-            return code
+            code = error.exit_code
+            if not isinstance(error, Interrupted):
+                write(f"ncclbench: error: {error}\n", sys.stderr)
+        finally:
+            end_together(job, code)
+    return code
 
 
-def _open_folder(former: Run | None, params: Mapping[str, Any]) -> Any:
+def _open_folder(former: Run | None, params: Mapping[str, Any]) -> RunFolder:
     from ncclbench.store.folder import RunFolder
 
     if former is not None:
@@ -182,12 +192,16 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     comparisons = compare_run(run)
     report = folder / REPORT_FILE
     if run.units:
-        write_summary_csv(rows, folder / SUMMARY_FILE)
-        write_report([run], report)
+        try:
+            write_summary_csv(rows, folder / SUMMARY_FILE)
+            write_report([run], report)
+        except NcclbenchError as error:
+            # A full disk that has ended the run ends this too; the first word counts.
+            ended = ended or error
     wrong = [row for row in rows if row["status"] == "wrong"]
     code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else EXIT_OK
     message = str(ended) if ended is not None else _message(rows, wrong)
-    if ended is not None and run.units:
+    if ended is not None and run.units and "--resume" not in message:
         message = f"{message}; what was measured is kept, go on with ncclbench sweep --resume {folder}"
     if params["as_json"]:
         emit_json(

@@ -65,8 +65,8 @@ def _compared(run: Run, entry: PlannedCase, base: Arm, new: Arm) -> _Comparison:
     base_units, new_units = [pair[0] for pair in matched], [pair[1] for pair in matched]
     statistic = run_statistic(run, base_units)
     quantiles = (STATISTICS[statistic].quantile, 0.9)
-    base_us, base_p90_us = _quantiles(base_units, quantiles)
-    new_us, new_p90_us = _quantiles(new_units, quantiles)
+    base_us, base_p90_us = _quantiles([unit.time_us for unit in base_units], quantiles)
+    new_us, new_p90_us = _quantiles([unit.time_us for unit in new_units], quantiles)
     skew_us = None
     if matched and MODES[entry.case.mode].fenced:
         skew_us = max(median_skew_us(base_units), median_skew_us(new_units))
@@ -91,16 +91,16 @@ def _matched(base_units: Sequence[Unit], new_units: Sequence[Unit]) -> list[tupl
     return [(by_epoch[key], unit) for key, unit in zip(keys, new_units, strict=True) if key in by_epoch]
 
 
-def _quantiles(units: Sequence[Unit], quantiles: Sequence[float]) -> list[Floats]:
-    """Each quantile over epochs, shape (epochs,)."""
-    if not units:
+def _quantiles(epochs: Sequence[Floats], quantiles: Sequence[float]) -> list[Floats]:
+    """Each quantile over epochs, shape (epochs,), from one array of samples per epoch."""
+    if not epochs:
         return [np.empty(0) for _ in quantiles]
-    return list(epoch_quantiles(units, quantiles).T)
+    return list(epoch_quantiles(epochs, quantiles).T)
 
 
 def _fastest(units: Sequence[Unit], quantile: float) -> Floats:
     """The quantile over epochs of the minimum over ranks, shape (epochs,)."""
-    return np.array([np.quantile(unit.rank_time_us.min(axis=0), quantile) for unit in units])
+    return _quantiles([unit.rank_time_us.min(axis=0) for unit in units], (quantile,))[0]
 
 
 def _row(base: Arm, comparison: _Comparison, verdict: Verdict) -> dict[str, Any]:

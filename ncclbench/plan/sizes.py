@@ -33,8 +33,8 @@ def parse_sizes(
         if any(value is not None for value in (min_bytes, max_bytes, step_factor, step_bytes)):
             raise RequestError("--sizes lists every size: leave out -b, -e, -f and -i")
         return _listed(sizes)
-    low = parse_bytes(min_bytes or DEFAULT_MIN, "-b/--min-bytes")
-    high = parse_bytes(max_bytes or DEFAULT_MAX, "-e/--max-bytes")
+    low = parse_bytes(DEFAULT_MIN if min_bytes is None else min_bytes, "-b/--min-bytes")
+    high = parse_bytes(DEFAULT_MAX if max_bytes is None else max_bytes, "-e/--max-bytes")
     if low > high:
         asked = "" if max_bytes is not None else " (the default)"
         raise RequestError(
@@ -45,7 +45,7 @@ def parse_sizes(
         if step_factor is not None:
             raise RequestError("-f/--step-factor and -i/--step-bytes contradict each other: give one")
         return _by_step(low, high, parse_bytes(step_bytes, "-i/--step-bytes"))
-    return _by_factor(low, high, step_factor or DEFAULT_FACTOR)
+    return _by_factor(low, high, DEFAULT_FACTOR if step_factor is None else step_factor)
 
 
 def _listed(text: str) -> tuple[int, ...]:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import itertools
-import os
+import json
+import math
 import secrets
 from collections import Counter
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
-from markupsafe import Markup
 
 from ncclbench import __version__
-from ncclbench.errors import MeasurementError
+from ncclbench.report.figures import Figure
 from ncclbench.report.model import Report, Row, Source
+from ncclbench.report.packing import packed, packed_plotlyjs
 from ncclbench.report.panels import PANELS
-from ncclbench.report.plotlyjs import packed_plotlyjs
 from ncclbench.stats.rows import run_rows
+from ncclbench.store.folder import replace_file
 from ncclbench.store.model import Run
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -33,18 +35,9 @@ def write_report(runs: list[Run], path: Path) -> None:
         path: the file, replaced whole.
 
     Raises:
-        MeasurementError: the file cannot be written; nothing is left half done.
+        MeasurementError: the file cannot be written; what was there before stands.
     """
-    page = render(report_of(runs))
-    partial = path.with_name(path.name + ".partial")
-    try:
-        partial.write_text(page, encoding="utf-8")
-        os.replace(partial, path)
-    except OSError as error:
-        raise MeasurementError(
-            f"cannot write the report {path}: {error.strerror}; "
-            "the run is complete, write the page elsewhere with `ncclbench report`"
-        ) from error
+    replace_file(path, render(report_of(runs)).encode())
 
 
 def report_of(runs: list[Run]) -> Report:
@@ -65,40 +58,48 @@ def report_of(runs: list[Run]) -> Report:
 def render(report: Report) -> str:
     """The page as text."""
     contents = {name: panel.build(report) for name, panel in PANELS.items()}
-    entries = [
-        {"panel": PANELS[name], "content": content} for name, content in contents.items() if content is not None
-    ]
+    shown = [(PANELS[name], content) for name, content in contents.items() if content is not None]
     groups = [
         {"follows_selection": follows, "entries": list(group)}
-        for follows, group in itertools.groupby(entries, lambda entry: entry["panel"].follows_selection)
+        for follows, group in itertools.groupby(shown, lambda entry: entry[0].follows_selection)
     ]
-    data: dict[str, Any] = {
+    figures: list[Figure] = [figure for _, content in shown for figure in content.get("figures", ())]
+    drawing = {
         "families": [
             {"key": family.key, "op": family.op, "label": family.label} for family in report.families.values()
         ],
-        "figures": {},
+        "figures": {figure.name: figure.to_json() for figure in figures},
     }
-    for content in contents.values():
-        for figure in (content or {}).get("figures", ()):
-            data["figures"][figure.name] = figure.to_json()
-        data |= (content or {}).get("data", {})
-    embedded = htmlsafe_json_dumps(data, separators=(",", ":"), allow_nan=False)
     return (
         _environment()
         .get_template("page.html")
         .render(
             title=" and ".join(source.label for source in report.sources),
-            report=report,
+            when=[
+                (source.label, _when(source)) for source in report.sources if source.run.meta.get("created")
+            ],
             groups=groups,
-            data=embedded,
-            plotlyjs=Markup(packed_plotlyjs()) if data["figures"] else "",
-            style=_raw("style.css"),
-            scripts=Markup("\n").join(_raw(name) for name in _SCRIPTS),
+            rows=htmlsafe_json_dumps(columnar(report.rows), separators=(",", ":"), allow_nan=False),
+            drawing=packed(json.dumps(drawing, separators=(",", ":"), allow_nan=False)),
+            plotlyjs=packed_plotlyjs(),
+            style=_own("style.css"),
+            scripts="\n".join(_own(name) for name in _SCRIPTS),
             # Scripts run only with this word, which a text from a run cannot know beforehand.
             nonce=secrets.token_hex(16),
             version=__version__,
         )
     )
+
+
+def columnar(rows: list[Row]) -> dict[str, list[Any]]:
+    """Rows as keys and values, unrounded, for sorting and downloading: a third of one object per row."""
+    keys = list(dict.fromkeys(key for row in rows for key in row))
+    return {"keys": keys, "values": [[_finite(row.get(key)) for key in keys] for row in rows]}
+
+
+def _finite(value: Any) -> Any:
+    """JSON knows no infinity and no NaN."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _environment() -> Environment:
@@ -112,9 +113,18 @@ def _environment() -> Environment:
     )
 
 
-def _raw(name: str) -> Markup:
-    """A file of our own that goes into the page as it is."""
-    return Markup((_TEMPLATES / name).read_text("utf-8"))
+def _own(name: str) -> str:
+    """A file of ours that goes into the page as it is."""
+    return (_TEMPLATES / name).read_text("utf-8")
+
+
+def _when(source: Source) -> str:
+    """The run's time of creation for people: 2026-11-29 15:50 UTC; as it stands where it is no time."""
+    created = str(source.run.meta["created"])
+    try:
+        return datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return created
 
 
 def _labels(runs: list[Run]) -> list[str]:

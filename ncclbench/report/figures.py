@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.report.model import Series
+from ncclbench.report.text import tick, time_text
 from ncclbench.units import format_bytes
 
 Trace = dict[str, Any]
 Axis = dict[str, Any]
 
-_MOST_TICKS = 8
+_FEWEST_TICKS, _MOST_TICKS = 4, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +98,12 @@ def size_axis(sizes: Iterable[int]) -> Axis:
     }
 
 
-def log_axis(values: Iterable[float], title: str, text: Callable[[float], str]) -> Axis:
-    """A logarithmic axis over positive values with ticks at 1, 2, 5 or whole decades."""
+def log_axis(values: Iterable[float], text: Callable[[float], str], title: str = "") -> Axis:
+    """A logarithmic axis over positive values; ``text`` says what a tick reads."""
     present = [value for value in values if value > 0]
     low, high = math.log10(min(present)), math.log10(max(present))
-    decades = range(math.floor(low), math.ceil(high) + 1)
-    mantissas = (1, 2, 5) if high - low < 2 else (1,)
-    ticks = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
-    margin = max(0.05, 0.05 * (high - low))
+    margin = max(0.02, 0.05 * (high - low))
+    ticks = log_ticks(10 ** (low - margin), 10 ** (high + margin))
     return {
         "type": "log",
         "title": {"text": title},
@@ -112,6 +111,37 @@ def log_axis(values: Iterable[float], title: str, text: Callable[[float], str]) 
         "ticktext": [text(tick) for tick in ticks],
         "range": [low - margin, high + margin],
     }
+
+
+def time_axis(values_us: Iterable[float]) -> Axis:
+    """A logarithmic axis of times."""
+    return log_axis(values_us, lambda time_us: tick(time_text(time_us)))
+
+
+def ratio_axis(ratios: Iterable[float], title: str = "") -> Axis:
+    """A logarithmic axis of ratios around 1; what lies beyond a factor of ten is cut off."""
+    # One wild interval must not flatten the rest.
+    inside = [min(max(ratio, 0.1), 10.0) for ratio in ratios]
+    return log_axis([*inside, 0.99, 1.01], lambda ratio: f"{ratio:.3g}x", title)
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Round values between two others: the coarsest of decades, 1-3, 1-2-5 and even steps that has four."""
+    decades = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    for mantissas in ((1,), (1, 3), (1, 2, 5)):
+        ticks = [mantissa * 10.0**decade for decade in decades for mantissa in mantissas]
+        inside = [tick for tick in ticks if low <= tick <= high]
+        if len(inside) >= _FEWEST_TICKS:
+            return inside[:: math.ceil(len(inside) / _MOST_TICKS)]
+    rough = (high - low) / _FEWEST_TICKS
+    unit = 10.0 ** math.floor(math.log10(rough))
+    step = next(unit * mantissa for mantissa in (5, 2, 1) if unit * mantissa <= rough)
+    return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def side_by_side(number: int) -> list[float]:
+    """Factors on sizes that keep points of several series apart on a logarithmic axis."""
+    return [2 ** (0.2 * (index - (number - 1) / 2)) for index in range(number)]
 
 
 def line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +13,15 @@ from ncclbench.units import format_bytes
 # Epochs that differ by more than this (standard deviation of the log) make a number nobody can rely on.
 UNSTABLE_SPREAD = 0.10
 
+# From here on a percentage would mislead: 1.1 is a factor of 3, not 110 %.
+LARGE_SPREAD = 0.5
+
 # What to do about each mark, in the order of importance.
 ADVICE = {
     "unstable": "Epochs differ by more than 10 %. Run more of them (--epochs 8) or on a quieter machine, "
     "and look at Spread.",
-    "bimodal": "Samples pile up in two places, so the median sits on a cliff. Look at the samples under Spread; "
-    "more iterations (-n 100) show which one is usual.",
+    "bimodal": "Samples pile up in two places, so the median sits on a cliff. Look at the samples under "
+    "Spread; more iterations (-n 100) show which one is usual.",
     "one epoch": "One epoch gives no interval. Run at least three (--epochs 3).",
     "fence-bound": "The skew of the start hides differences as small as the margin. "
     "Compare these in back-to-back or graph mode.",
@@ -31,13 +35,18 @@ class Mark:
 
     Attributes:
         word: a key of ADVICE.
-        why: the number behind it, for the row's cell.
-        step: what to do next, short.
+        why: the number behind it, "" for none.
+        step: what to do next, in a few words, "" for nothing.
     """
 
     word: str
     why: str
     step: str
+
+
+def is_unstable(row: Row) -> bool:
+    """Whether a measured row's epochs differ too much to rely on it."""
+    return row["status"] == "ok" and row["epoch_spread"] is not None and row["epoch_spread"] > UNSTABLE_SPREAD
 
 
 def row_marks(row: Row, compared: bool) -> list[Mark]:
@@ -48,21 +57,24 @@ def row_marks(row: Row, compared: bool) -> list[Mark]:
         compared: the row's run compares arms: only then does the fence's skew matter to a verdict.
     """
     marks = []
-    spread = row.get("epoch_spread")
-    if spread is not None and spread > UNSTABLE_SPREAD:
-        marks.append(Mark("unstable", f"epochs ±{percent_text(spread)}", "more epochs"))
-    if row.get("bimodal"):
+    if is_unstable(row):
+        spread = row["epoch_spread"]
+        marks.append(Mark("unstable", f"epochs {_spread_text(spread)}", "more epochs"))
+    if row["bimodal"]:
         modes = f"{time_text(row['mode_low_us'])} and {time_text(row['mode_high_us'])}"
         marks.append(Mark("bimodal", modes, "see Spread"))
     if row["epochs"] == 1:
         marks.append(Mark("one epoch", "no interval", "more epochs"))
-    if compared and row.get("fence_bound"):
-        marks.append(
-            Mark("fence-bound", f"start skew {time_text(row['skew_us'])}", "use back-to-back or graph")
-        )
-    if row.get("shared_gpu"):
+    if compared and row["fence_bound"]:
+        marks.append(Mark("fence-bound", "", "compare back-to-back"))
+    if row["shared_gpu"]:
         marks.append(Mark("shared GPU", "no bandwidth", ""))
     return marks
+
+
+def _spread_text(spread: float) -> str:
+    """A standard deviation of logarithms in words: ±14 %, or a factor where it is large."""
+    return f"±{percent_text(spread)}" if spread < LARGE_SPREAD else f"vary {math.exp(spread):.1f}x"
 
 
 def marked_rows(report: Report) -> list[tuple[Row, list[Mark]]]:
@@ -92,7 +104,7 @@ def where(rows: list[Row]) -> str:
     ops = list(dict.fromkeys(row["op"] for row in rows))
     arms = list(dict.fromkeys(row["arm"] for row in rows))
     sizes = sorted({row["nbytes"] for row in rows})
-    span = format_bytes(sizes[0])
+    span = f"size {format_bytes(sizes[0])}"
     if len(sizes) > 1:
-        span += f" to {format_bytes(sizes[-1])}"
+        span = f"sizes {format_bytes(sizes[0])} to {format_bytes(sizes[-1])}"
     return f"{list_text(ops)} on {list_text(arms)}, {span}"

@@ -138,11 +138,12 @@ def good_rows(rows: Iterable[Row]) -> Iterator[Row]:
 
 
 def varying_axes(rows: Iterable[Row]) -> set[str]:
-    """The axes on which not all rows are alike."""
+    """The axes on which not all rows are alike, leaving out rows on which an axis means nothing."""
     values: dict[str, set[Any]] = {axis: set() for axis in AXES}
     for row in rows:
         for axis in AXES:
-            values[axis].add(row[axis])
+            if row[axis] is not None:
+                values[axis].add(row[axis])
     return {axis for axis, seen in values.items() if len(seen) > 1}
 
 

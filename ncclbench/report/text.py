@@ -12,6 +12,12 @@ def three_digits(value: float) -> str:
     return f"{value:.{max(0, 2 - math.floor(math.log10(abs(value))))}f}"
 
 
+def tick(text: str) -> str:
+    """The same without digits that say nothing: 10.0 µs to 10 µs."""
+    number, _, unit = text.partition(" ")
+    return f"{number.rstrip('0').rstrip('.') if '.' in number else number} {unit}"
+
+
 def time_text(time_us: float) -> str:
     """A time given in microseconds with the unit that suits it: 850 ns, 12.3 µs, 1.20 ms, 3.00 s."""
     for limit_us, factor, unit in ((1.0, 1e3, "ns"), (1e3, 1.0, "µs"), (1e6, 1e-3, "ms")):
@@ -43,6 +49,17 @@ def percent_text(fraction: float, signed: bool = False) -> str:
 def count_text(number: int, noun: str) -> str:
     """A number with its noun, plural where it has to be: 1 row, 96 rows."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def ranges_text(numbers: list[int]) -> str:
+    """Whole numbers with neighbours drawn together: 0-7, 9."""
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
 
 
 def list_text(words: list[str], most: int = 4) -> str:

@@ -36,11 +36,13 @@ def outcome(run: Run, entry: PlannedCase, arm: Arm) -> tuple[str, str | None]:
     """Status and reason of a case on an arm, before its data are looked at."""
     if entry.status == "skipped":
         return "skipped", entry.reason
-    known = run.statuses.get((entry.case.key, arm.id))
-    if known is not None:
-        return known
-    if (entry.case.key, arm.id) in run.units:
-        return "ok", None
+    key = (entry.case.key, arm.id)
+    status, reason = run.statuses.get(key, ("ok", None))
+    if key in run.units:
+        # An arm that is not to be had when a run is resumed does not undo what it measured before.
+        return ("failed", reason) if status == "failed" else ("ok", None)
+    if status != "ok":
+        return status, reason
     described = run.meta.get("arms", {}).get(arm.id, {})
     if described.get("status", "ok") != "ok":
         return described["status"], described.get("reason")

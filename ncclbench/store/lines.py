@@ -34,6 +34,7 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples"):
     rank: _Index
     k: _Count
     visits: Annotated[list[_Count], msgspec.Meta(min_length=1)]
+    turns: Annotated[list[_Index], msgspec.Meta(min_length=1)]
     wrong: _Index | None
     start_us: _Samples
     launch_us: _Samples
@@ -48,6 +49,8 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples"):
             return "its arrays of times have different lengths"
         if sum(self.visits) != n:
             return f"its visits sum to {sum(self.visits)}, but it holds {n} samples"
+        if len(self.turns) != len(self.visits):
+            return f"it has {len(self.visits)} visits and {len(self.turns)} turns"
         return None
 
 
@@ -109,6 +112,7 @@ def _rank_line(unit: Unit, rank: int) -> SamplesLine:
         rank=rank,
         k=unit.k,
         visits=list(unit.visits),
+        turns=list(unit.turns),
         wrong=None if unit.wrong is None else unit.wrong[rank],
         start_us=_rounded(unit.start_us[rank]),
         launch_us=_rounded(unit.launch_us[rank]),

@@ -26,11 +26,13 @@ class Unit:
         epoch: counted from 0.
         attempt: which start of the run measured it; more than one after ``--resume``.
         k: operations in a sample: 1 in isolated mode, the batch otherwise.
-        start_us: shape (nranks, n): when each sample began, on one clock, relative to the unit's first.
+        start_us: shape (nranks, n): when each sample began, on one clock, since the first sample of the case
+            in this epoch on any rank and arm.
         launch_us: shape (nranks, n): host time of the call(s) until they returned, per sample.
         device_us: shape (nranks, n), or None on the CPU: device time per sample.
         total_us: shape (nranks, n): host time with the synchronize, per sample.
         visits: samples in each visit to the arm, summing to n.
+        turns: for each visit, its place among the visits to all arms of the case in this epoch.
         wrong: wrong elements per rank in the checked passes; None when not checked.
     """
 
@@ -44,6 +46,7 @@ class Unit:
     device_us: Times | None
     total_us: Times
     visits: tuple[int, ...]
+    turns: tuple[int, ...]
     wrong: tuple[int, ...] | None
 
     @property

@@ -155,13 +155,14 @@ def _assemble(lines: list[SamplesLine]) -> Unit:
         device_us=None if first.device_us is None else _stacked([line.device_us or [] for line in lines]),
         total_us=_stacked([line.total_us for line in lines]),
         visits=tuple(first.visits),
+        turns=tuple(first.turns),
         wrong=wrong or None,
     )
 
 
-def _common(line: SamplesLine) -> tuple[int, list[int], bool, bool]:
+def _common(line: SamplesLine) -> tuple[int, list[int], list[int], bool, bool]:
     """What all ranks of a unit have in common."""
-    return line.k, line.visits, line.device_us is None, line.wrong is None
+    return line.k, line.visits, line.turns, line.device_us is None, line.wrong is None
 
 
 def _stacked(rows: list[list[float]]) -> Times:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from pathlib import Path
@@ -32,7 +33,9 @@ class SampleWriter:
         self.path = path
         try:
             self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-            os.ftruncate(self._fd, _end_of_last_line(self._fd))
+            end = _end_of_last_line(self._fd)
+            if end < os.fstat(self._fd).st_size:
+                os.ftruncate(self._fd, end)
         except OSError as error:
             raise disk_error(path, error) from None
 
@@ -50,7 +53,9 @@ class SampleWriter:
                 rest = rest[os.write(self._fd, rest) :]
             os.fdatasync(self._fd)
         except OSError as error:
-            os.ftruncate(self._fd, before)
+            # Where even this is refused, readers drop what is torn.
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._fd, before)
             raise disk_error(self.path, error) from None
 
     def close(self) -> None:

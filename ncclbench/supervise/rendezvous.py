@@ -86,11 +86,8 @@ class Rendezvous:
             while left < self.world_size and time.monotonic() < deadline:
                 time.sleep(0.05)
                 left = self._store.add("left", 0)
-            if self.rank == 0:
-                # The store lives here: let the others read the last count first.
-                time.sleep(0.2)
         except RuntimeError:
-            # The store went with rank 0's process: there is nobody left to wait for.
+            # The store went with rank 0's process, which leaves when it has seen everybody.
             return
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import time
+import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -267,11 +270,22 @@ def _next_word(job: Job, number: int) -> dict[str, Any]:
     raise MeasurementError(f"rank {job.meeting.rank} waited {_ENDING_S:.0f} s for rank 0 to go on")
 
 
-def tell_exit(job: Job, code: int) -> None:
-    """Rank 0, last of all: the code that every rank ends with, then the last barrier."""
-    with contextlib.suppress(RuntimeError):
-        job.meeting.publish("exit", code)
+def end_together(job: Job, code: int) -> None:
+    """Last of all: rank 0 tells the code that every rank ends with; then the last barrier.
+
+    Under a launcher it does not return: it ends the process at once, because a launcher that sees one
+    rank end badly kills those that are still tidying up.
+    """
+    if job.leads:
+        with contextlib.suppress(RuntimeError):
+            job.meeting.publish("exit", code)
     job.meeting.leave_together()
+    if job.seat is not None:
+        if sys.exc_info()[1] is not None:
+            traceback.print_exc()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
 
 def _reply(slot: Slot, answer: Any) -> None:

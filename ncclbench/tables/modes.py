@@ -30,7 +30,7 @@ _ENTRIES = (
         False,
         ("cpu", "cuda"),
     ),
-    Mode("graph", "k operations captured in a CUDA graph, replayed; a sample is one replay", False, ("cuda",)),
+    Mode("graph", "k operations captured in a CUDA graph; a sample is one replay", False, ("cuda",)),
 )
 
 MODES: dict[str, Mode] = {entry.name: entry for entry in _ENTRIES}

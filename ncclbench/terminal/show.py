@@ -61,7 +61,7 @@ class TerminalListener:
                 self._settled[entry.case.key, None] = ("skipped", entry.reason or "")
         self._lines(finding_lines(preflight, self._err), self._err)
         self._lines(_heading(folder, plan, environment), self._out)
-        self._work_left = {case.key: _work(case) * self._epochs_left(case) for case in plan.planned}
+        self._work_left = {case.key: _work(case) * self._epochs_left(plan, case) for case in plan.planned}
         for case in plan.planned:
             if not self._work_left[case.key]:
                 self._show_rows(case)
@@ -126,11 +126,9 @@ class TerminalListener:
             lines = ["#", title, *table.header(), *lines]
         self._lines(lines, self._out)
 
-    def _epochs_left(self, case: Case) -> int:
-        """Epochs that no earlier attempt has measured."""
-        arms = () if self._plan is None else self._plan.arms
-        epochs = 0 if self._plan is None else self._plan.epochs
-        return max(0, epochs - max(len(self._units.get((case.key, arm.id), ())) for arm in arms))
+    def _epochs_left(self, plan: Plan, case: Case) -> int:
+        """Epochs that no earlier attempt has measured; arms are measured together, if at all."""
+        return max(0, plan.epochs - max(len(self._units[case.key, arm.id]) for arm in plan.arms))
 
     def _lines(self, lines: Sequence[str], stream: TextIO | None) -> None:
         if not lines or stream is None:

@@ -289,7 +289,10 @@ class Worker:
                 runner.visit(groups[arm.id].group, operations[nth], nth == 0, self._place.step)
             )
             k = runner.k
-        units = self._gather_units(case, epoch, arms, devices, visits, plan)
+        turns = {
+            arm.id: tuple(turn for turn, index in enumerate(order) if arms[index] is arm) for arm in arms
+        }
+        units = self._gather_units(case, epoch, arms, devices, visits, turns, plan)
         if self._task.rank == 0:
             self._pipe.send(protocol.Measured(case.key, epoch, units))
             self._answer()
@@ -307,6 +310,7 @@ class Worker:
         arms: list[Arm],
         devices: dict[str, Device],
         visits: dict[str, list[Visit]],
+        turns: dict[str, tuple[int, ...]],
         plan: Plan,
     ) -> list[Unit]:
         """Rank 0: one unit per arm with every rank's samples; elsewhere an empty list."""
@@ -315,12 +319,13 @@ class Worker:
         units: list[Unit] = []
         if everybody is None:
             return units
-        begin = 0
-        for arm, mine in zip(arms, packed, strict=True):
-            parts = np.stack([part[begin : begin + len(mine)] for part in everybody])
-            begin += len(mine)
-            wrong, times = parts[:, 0], parts[:, 1:].reshape(len(parts), 4, -1) / 1e3
-            starts = times[:, 0] - times[:, 0].min()
+        cuts = np.cumsum([len(mine) for mine in packed])[:-1]
+        of_arms = np.split(np.stack(everybody), cuts, axis=1)
+        unpacked = [(parts[:, 0], parts[:, 1:].reshape(len(parts), 4, -1)) for parts in of_arms]
+        first_ns = min(int(times[:, 0].min()) for _, times in unpacked)
+        for arm, (wrong, times_ns) in zip(arms, unpacked, strict=True):
+            times_ns[:, 0] -= first_ns
+            starts, launches, on_device, totals = times_ns.transpose(1, 0, 2) / 1e3
             units.append(
                 Unit(
                     case=case.key,
@@ -329,10 +334,11 @@ class Worker:
                     attempt=self._task.attempt,
                     k=visits[arm.id][0].k,
                     start_us=starts,
-                    launch_us=times[:, 1],
-                    device_us=times[:, 2] if devices[arm.id].has_device_clock else None,
-                    total_us=times[:, 3],
+                    launch_us=launches,
+                    device_us=on_device if devices[arm.id].has_device_clock else None,
+                    total_us=totals,
                     visits=tuple(len(visit.samples.start) for visit in visits[arm.id]),
+                    turns=turns[arm.id],
                     wrong=tuple(int(count) for count in wrong) if plan.check and case.nbytes else None,
                 )
             )

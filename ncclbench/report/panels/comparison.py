@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncclbench.report.figures import Figure, Plot, Trace, log_axis, plain, size_axis
-from ncclbench.report.model import LATENCY_MODES, Family, Report, Row, Series, family_key, in_order
+from ncclbench.report.figures import Figure, Plot, Trace, plain, ratio_axis, side_by_side, size_axis
+from ncclbench.report.model import LATENCY_MODES, Report, Row, Series, family_key, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, ratio_text
 from ncclbench.units import format_bytes
 
 # What a verdict looks like where there is no room for its word.
-GLYPHS = {"faster": "▼", "slower": "▲", "same": "=", "unclear": "?"}
+GLYPHS = {"faster": "▼", "slower": "▲", "same": "=", "unclear": ""}
 
 
 def build(report: Report) -> Content | None:
@@ -25,7 +25,7 @@ PANEL = Panel(
     name="comparison",
     order=20,
     title="Arms side by side",
-    description="Time on the new arm over time on the base arm, paired by epoch: above 1 the new arm is slower.",
+    description="Time on the new arm over time on the base arm, paired by epoch: above 1 is slower.",
     build=build,
     template="comparison.html",
     follows_selection=True,
@@ -68,7 +68,11 @@ def _tables(report: Report) -> list[dict[str, Any]]:
                 "title": (f"{run}: " if len(report.sources) > 1 else "") + f"{new} against {base}",
                 "sizes": [format_bytes(size) for size in sizes],
                 "lines": [
-                    {"family": _family(report, key), "mode": mode, "cells": [cells.get(size) for size in sizes]}
+                    {
+                        "family": report.families[key],
+                        "mode": mode,
+                        "cells": [cells.get(size) for size in sizes],
+                    }
                     for (key, mode), cells in lines.items()
                 ],
             }
@@ -76,20 +80,14 @@ def _tables(report: Report) -> list[dict[str, Any]]:
     return tables
 
 
-def _family(report: Report, key: str) -> Family:
-    return report.families.get(key) or Family(key, *key.split("/", 1))
-
-
 def _ratios(report: Report) -> Figure:
-    margins = {source.label: source.run.plan.margin_ratio for source in report.sources}
+    margin = max(source.run.plan.margin_ratio for source in report.sources)
     grouped: dict[str, dict[str, list[Row]]] = {}
     for row in report.comparisons:
         if row["ratio"] is not None and row["nbytes"] > 0:
             grouped.setdefault(family_key(row), {}).setdefault(row["mode"], []).append(row)
     plots = {
-        family: {
-            mode: _ratio_plot(report, modes[mode], max(margins.values())) for mode in in_order(modes, LATENCY_MODES)
-        }
+        family: {mode: _ratio_plot(report, modes[mode], margin) for mode in in_order(modes, LATENCY_MODES)}
         for family, modes in grouped.items()
     }
     return Figure(
@@ -109,15 +107,9 @@ def _ratio_plot(report: Report, rows: list[Row], margin: float) -> Plot:
     ends = [1 / (1 + margin), 1 + margin]
     for row in rows:
         ends += [value for value in (row["ci_low"], row["ci_high"], row["ratio"]) if value]
-    # One wild interval must not flatten the rest.
-    low, high = max(min(ends), 0.1), min(max(ends), 10.0)
-    axis = log_axis([low, high], "new time / base time", ratio_text)
-    ticks = [0.1, 0.2, 0.5, 0.67, 0.8, 0.9, 0.95, 1, 1.05, 1.1, 1.25, 1.5, 2, 5, 10]
-    spaced = _spaced([tick for tick in ticks if low / 1.1 <= tick <= high * 1.1], (high / low) ** (1 / 9))
-    axis |= {"tickvals": spaced, "ticktext": [f"{tick:g}x" for tick in spaced]}
     layout = {
         "xaxis": size_axis(row["nbytes"] for row in rows),
-        "yaxis": axis,
+        "yaxis": ratio_axis(ends, "new time / base time"),
         "shapes": [
             {
                 "type": "rect",
@@ -147,19 +139,12 @@ def _ratio_plot(report: Report, rows: list[Row], margin: float) -> Plot:
         f"Shaded: the margin of {100 * margin:g} %. "
         "Filled points are faster or slower, open ones same or unclear."
     )
-    return Plot([_points(series, own) for series, own in by_arm.items()], layout, note)
+    shifts = side_by_side(len(by_arm))
+    traces = [_points(*arm, shift) for arm, shift in zip(by_arm.items(), shifts, strict=True)]
+    return Plot(traces, layout, note)
 
 
-def _spaced(ticks: list[float], least: float) -> list[float]:
-    """Ticks at least a factor apart, 1 always among them."""
-    kept = [1.0]
-    for tick in sorted(ticks, key=lambda tick: abs(tick - 1)):
-        if all(max(tick / other, other / tick) >= least for other in kept):
-            kept.append(tick)
-    return sorted(kept)
-
-
-def _points(series: Series, rows: list[Row]) -> Trace:
+def _points(series: Series, rows: list[Row], shift: float) -> Trace:
     certain = [row["verdict"] in ("faster", "slower") for row in rows]
     ratios = [row["ratio"] for row in rows]
     above = [(row["ci_high"] if row["ci_high"] is not None else row["ratio"]) - row["ratio"] for row in rows]
@@ -168,7 +153,7 @@ def _points(series: Series, rows: list[Row]) -> Trace:
         "type": "scatter",
         "mode": "markers",
         "name": plain(series.label),
-        "x": [row["nbytes"] for row in rows],
+        "x": [row["nbytes"] * shift for row in rows],
         "y": [float(f"{ratio:.5g}") for ratio in ratios],
         "error_y": {
             "type": "data",

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from ncclbench.report.figures import Figure, Plot, Trace, band, line, log_axis, plain, size_axis
 from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Series, in_order
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import rate_text, time_text
+from ncclbench.report.text import rate_text, tick, time_text
 from ncclbench.units import format_bytes
+
 
 def build(report: Report) -> Content | None:
     """Two figures, busbw and latency, for every family with more than a point to draw."""
@@ -36,7 +37,7 @@ PANEL = Panel(
     name="curves",
     order=10,
     title="Curves",
-    description="Medians against message size. The shaded band is the 95 % interval of the median over epochs.",
+    description="Medians against message size; the shaded band is the 95 % interval over epochs.",
     build=build,
     template="figures.html",
     follows_selection=True,
@@ -68,18 +69,17 @@ def _bandwidth_plot(report: Report, points: _Points) -> Plot | None:
         return float(row["busbw_GBs"] * row["median_us"] / time_us)
 
     with_rate = {arm: [row for row in rows if row["busbw_GBs"]] for arm, rows in points.items()}
-    return _plot(report, with_rate, rate, "busbw", rate_text)
+    return _plot(report, with_rate, rate, rate_text)
 
 
 def _latency_plot(report: Report, points: _Points) -> Plot | None:
-    return _plot(report, points, lambda row, time_us: time_us, "time", time_text)
+    return _plot(report, points, lambda row, time_us: time_us, time_text)
 
 
 def _plot(
     report: Report,
     points: _Points,
     value: Callable[[Row, float], float],
-    title: str,
     text: Callable[[float], str],
 ) -> Plot | None:
     """One curve with its band per arm; ``value`` turns a time into what is drawn."""
@@ -106,7 +106,8 @@ def _plot(
         values += middles
     if not sizes:
         return None
-    return Plot(bands + lines, {"xaxis": size_axis(sizes), "yaxis": log_axis(values, title, text)})
+    axes = {"xaxis": size_axis(sizes), "yaxis": log_axis(values, lambda value: tick(text(value)))}
+    return Plot(bands + lines, {**axes, "showlegend": len(lines) > 1})
 
 
 def _hover(series: Series, row: Row) -> str:

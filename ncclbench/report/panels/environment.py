@@ -3,40 +3,66 @@
 from __future__ import annotations
 
 import json
+import shlex
+from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text
+from ncclbench.report.text import count_text, list_text, ranges_text
 
 # A report names ranks one by one up to this many.
 _MOST_RANKS = 64
 
+_FRESH = {"group": "fresh process groups", "process": "fresh processes"}
+
+# More values than this of one thing (a serial number) tell nothing.
+_MOST_VALUES = 8
+
 
 def build(report: Report) -> Content | None:
-    """One block per run."""
-    return {"runs": [_block(source) for source in report.sources], "several_runs": len(report.sources) > 1}
+    """What differs between the runs, then one block per run."""
+    return {
+        "runs": [_block(source) for source in report.sources],
+        "between_runs": _between_runs(report),
+        "several_runs": len(report.sources) > 1,
+    }
 
 
 PANEL = Panel(
     name="environment",
     order=80,
     title="Environment",
-    description="What differs between hosts comes first: it is the likeliest reason for a difference in speed.",
+    description="What differs between hosts comes first: the likeliest reason for a difference in speed.",
     build=build,
     template="environment.html",
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not alike everywhere.
+
+    Attributes:
+        key: what it is.
+        values: each value, with the names of those that have it.
+        more: how many values are left out.
+    """
+
+    key: str
+    values: list[tuple[str, str]]
+    more: int
+
+
 def _block(source: Source) -> dict[str, Any]:
     meta = source.run.meta
     environment = meta.get("environment") or {}
-    hosts = [flattened(host) for host in environment.get("hosts") or []]
-    names = [host.get("hostname", f"host {index}") for index, host in enumerate(hosts)]
+    hosts = _hosts(source)
+    names = [name for name, _ in hosts]
     different, alike = split_by_difference(hosts)
     plan = source.run.plan
     facts = [
-        ("command", str(meta.get("command") or "")),
+        ("command", _command(meta.get("command"))),
         ("created", str(meta.get("created") or "")),
         ("ncclbench", str(meta.get("ncclbench") or "")),
         ("run folder", source.run.folder.name),
@@ -44,16 +70,19 @@ def _block(source: Source) -> dict[str, Any]:
         ("seed", str(plan.seed)),
         (
             "asked for",
-            f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of fresh {plan.epoch_kind}es"
-            if plan.epoch_kind == "process"
-            else f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of fresh {plan.epoch_kind}s",
+            f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}",
         ),
         ("margin", f"{100 * plan.margin_ratio:g} % or {plan.margin_us:g} µs, the larger"),
         ("message", str(meta.get("message") or "")),
     ]
     return {
         "label": source.label,
-        "findings": [_finding(finding) for finding in meta.get("preflight") or []],
+        "findings": [
+            _finding(finding)
+            for finding in sorted(
+                meta.get("preflight") or [], key=lambda finding: finding["severity"] != "error"
+            )
+        ],
         "names": names,
         "different": different,
         "alike": alike,
@@ -61,6 +90,13 @@ def _block(source: Source) -> dict[str, Any]:
         "attempts": [_attempt(entry) for entry in meta.get("attempts") or []],
         "ranks": _ranks(environment, names),
     }
+
+
+def _hosts(source: Source) -> list[tuple[str, dict[str, str]]]:
+    """Each host's name and flat description."""
+    hosts = (source.run.meta.get("environment") or {}).get("hosts") or []
+    flat = [flattened(host) for host in hosts]
+    return [(host.get("hostname", f"host {index}"), host) for index, host in enumerate(flat)]
 
 
 def flattened(value: Any, path: str = "") -> dict[str, str]:
@@ -82,21 +118,43 @@ def _scalar(value: Any) -> str:
 
 
 def split_by_difference(
-    hosts: list[dict[str, str]],
-) -> tuple[list[tuple[str, list[str]]], list[tuple[str, str]]]:
-    """What differs between hosts, with each host's value; then what all have alike.
+    named: list[tuple[str, dict[str, str]]],
+) -> tuple[list[Difference], list[tuple[str, str]]]:
+    """What differs between hosts, or runs, and what all have alike.
 
-    The host's own name is no difference.
+    Args:
+        named: the name of each and its flat description. The key ``hostname`` is a name, no difference.
     """
-    keys = list(dict.fromkeys(key for host in hosts for key in host))
+    keys = list(dict.fromkeys(key for _, flat in named for key in flat if key != "hostname"))
     different, alike = [], []
     for key in keys:
-        values = [host.get(key, "–") for host in hosts]
-        if len(set(values)) == 1:
-            alike.append((key, values[0]))
-        elif key != "hostname":
-            different.append((key, values))
+        holders: dict[str, list[str]] = {}
+        for name, flat in named:
+            holders.setdefault(flat.get(key, "–"), []).append(name)
+        if len(holders) == 1:
+            alike.append((key, next(iter(holders))))
+        else:
+            values = [(value, list_text(names, most=8)) for value, names in holders.items()]
+            different.append(Difference(key, values[:_MOST_VALUES], max(0, len(values) - _MOST_VALUES)))
     return different, alike
+
+
+def _between_runs(report: Report) -> list[Difference]:
+    """What differs between the runs: in what was asked, and in what all hosts of each run have alike."""
+    if len(report.sources) < 2:
+        return []
+    named = []
+    for source in report.sources:
+        plan = source.run.plan
+        asked = {
+            "ranks": str(plan.nranks),
+            "hosts": str(len(_hosts(source))),
+            "iterations": str(plan.iters),
+            "epochs": str(plan.epochs),
+            "ncclbench": str(source.run.meta.get("ncclbench") or "–"),
+        }
+        named.append((source.label, asked | dict(split_by_difference(_hosts(source))[1])))
+    return split_by_difference(named)[0]
 
 
 def _arm(meta: dict[str, Any], arm: str) -> str:
@@ -106,19 +164,22 @@ def _arm(meta: dict[str, Any], arm: str) -> str:
     return f"{arm} ({implementation})" if implementation else arm
 
 
+def _command(command: Any) -> str:
+    return shlex.join(command) if isinstance(command, list) else str(command or "")
+
+
 def _finding(finding: dict[str, Any]) -> dict[str, str]:
     ranks = finding.get("ranks") or []
-    named = [str(rank) for rank in ranks]
     return {
         "severity": str(finding.get("severity", "warning")),
         "what": str(finding.get("what", "")),
         "mend": str(finding.get("mend", "")),
-        "ranks": f"{'rank' if len(named) == 1 else 'ranks'} {list_text(named)}" if named else "",
+        "ranks": f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges_text(ranks)}" if ranks else "",
     }
 
 
 def _attempt(entry: dict[str, Any]) -> dict[str, str]:
-    return {key: str(entry.get(key) or "–") for key in ("started", "ended", "launcher", "epochs", "message")}
+    return {key: str(entry.get(key) or "–") for key in ("started", "ended", "launcher", "message")}
 
 
 def _ranks(environment: dict[str, Any], names: list[str]) -> dict[str, Any]:

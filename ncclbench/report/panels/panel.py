@@ -21,7 +21,7 @@ class Panel:
         title: its heading, and its word in the navigation.
         description: one sentence under the heading.
         build: what its template needs, or None when the report has nothing to show in it. The key
-            ``figures`` holds the panel's figures, ``data`` what scripts read besides.
+            ``figures`` holds the panel's figures.
         template: the file in templates/.
         follows_selection: its figures show the operation chosen in the selection bar.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ncclbench.report.figures import Figure, Plot, line, log_axis, plain, size_axis
+from ncclbench.report.figures import Figure, Plot, line, plain, size_axis, time_axis
 from ncclbench.report.model import LATENCY_MODES, Report, Row, Source, good_rows, in_order, row_units
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import percent_text, time_text
@@ -59,7 +59,8 @@ def _spread(report: Report) -> Figure:
                     if not drawn:
                         continue
                     texts = [
-                        f"<b>{plain(series.label)}</b> {format_bytes(row['nbytes'])}<br>{word} {time_text(value)}"
+                        f"<b>{plain(series.label)}</b> {format_bytes(row['nbytes'])}<br>"
+                        f"{word} {time_text(value)}"
                         for row, value in drawn
                     ]
                     x, y = [row["nbytes"] for row, _ in drawn], [value for _, value in drawn]
@@ -69,16 +70,20 @@ def _spread(report: Report) -> Figure:
                             x,
                             y,
                             texts,
-                            name=plain(f"{series.label}: {word}"),
                             line={"color": series.colour, "width": 2, "dash": dash},
-                            showlegend=True,
+                            showlegend=dash == "solid",
                         )
                     )
                     sizes += x
                     values += y
             if traces:
-                layout = {"xaxis": size_axis(sizes), "yaxis": log_axis(values, "between ranks", time_text)}
-                plots.setdefault(family, {})[mode] = Plot(traces, layout)
+                layout = {
+                    "xaxis": size_axis(sizes),
+                    "yaxis": time_axis(values),
+                    "showlegend": len(arms) > 1,
+                }
+                note = "Solid: slowest less fastest rank. Dotted: skew of the start."
+                plots.setdefault(family, {})[mode] = Plot(traces, layout, note)
     return Figure(
         "spread-over-ranks",
         "Between ranks",
@@ -158,7 +163,13 @@ def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]]) -> Plot:
         "ygap": 1,
     }
     layout = {
-        "xaxis": {"type": "category", "title": {"text": "message size (bytes)"}, "nticks": 8, "showgrid": False},
+        "xaxis": {
+            "type": "category",
+            "title": {"text": "message size (bytes)"},
+            "nticks": 6,
+            "tickangle": 0,
+            "showgrid": False,
+        },
         "yaxis": {"type": "category", "autorange": "reversed", "nticks": 16, "showgrid": False},
     }
     note = ""

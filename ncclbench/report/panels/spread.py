@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ncclbench.report.figures import Figure, Plot, Trace, band, log_axis, plain, size_axis
+from ncclbench.report.figures import (
+    Figure,
+    Plot,
+    Trace,
+    band,
+    plain,
+    ratio_axis,
+    rounded,
+    side_by_side,
+    size_axis,
+    time_axis,
+)
 from ncclbench.report.model import Report, Row, Series, Source, row_units
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, percent_text, time_text
+from ncclbench.report.text import count_text, ratio_text, time_text
 from ncclbench.store.model import Unit
 from ncclbench.units import format_bytes
 
 # A page stays quick with this many points in all its strips; the run folder keeps every sample.
 MOST_POINTS = 10_000
-# Fewer points than this do not show the shape of a distribution.
-FEWEST_POINTS = 25
+# So many show the shape of a strip where there are too many samples to draw them all.
+POINTS_PER_STRIP = 25
 # More strips than this in one drawing cannot be told apart.
 MOST_STRIPS = 24
 
@@ -34,7 +47,7 @@ PANEL = Panel(
     name="spread",
     order=40,
     title="Spread",
-    description="How far epochs, which are fresh process groups, agree, and how single samples are distributed.",
+    description="How far epochs (fresh process groups) agree, and how single samples are distributed.",
     build=build,
     template="figures.html",
     follows_selection=True,
@@ -58,7 +71,7 @@ def _cases(report: Report) -> _Cases:
 
 
 def _epochs(report: Report, cases: _Cases) -> Figure:
-    """Each epoch's median against the case's median, in percent."""
+    """Each epoch's median over the case's median."""
     plots: dict[str, dict[str, Plot]] = {}
     grouped: dict[tuple[str, str], dict[Series, list[tuple[Row, list[Unit]]]]] = {}
     for (family, mode, nbytes), entries in cases.items():
@@ -66,11 +79,18 @@ def _epochs(report: Report, cases: _Cases) -> Figure:
             for series, row, units in entries:
                 grouped.setdefault((family, mode), {}).setdefault(series, []).append((row, units))
     for (family, mode), by_series in grouped.items():
-        traces = [trace for series, rows in by_series.items() for trace in _epoch_traces(series, rows)]
+        shifts = side_by_side(len(by_series))
+        traces = [
+            trace
+            for (series, rows), shift in zip(by_series.items(), shifts, strict=True)
+            for trace in _epoch_traces(series, rows, shift)
+        ]
         sizes = [row["nbytes"] for rows in by_series.values() for row, _ in rows]
+        ratios = [ratio for trace in traces for ratio in trace["y"]]
         layout = {
             "xaxis": size_axis(sizes),
-            "yaxis": {"title": {"text": "against the median"}, "ticksuffix": " %", "zeroline": True},
+            "yaxis": ratio_axis(ratios),
+            "showlegend": len(by_series) > 1,
         }
         plots.setdefault(family, {})[mode] = Plot(traces, layout)
     return Figure(
@@ -83,23 +103,23 @@ def _epochs(report: Report, cases: _Cases) -> Figure:
     )
 
 
-def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]]) -> list[Trace]:
+def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]], shift: float) -> list[Trace]:
     x, y, texts = [], [], []
     for row, units in rows:
         for unit in units:
             median = float(np.median(unit.time_us))
-            x.append(row["nbytes"])
-            y.append(100 * (median / row["median_us"] - 1))
+            x.append(row["nbytes"] * shift)
+            y.append(median / row["median_us"])
             texts.append(
                 f"<b>{plain(series.label)}</b> {format_bytes(row['nbytes'])}, epoch {unit.epoch}<br>"
-                f"{time_text(median)}, {percent_text(median / row['median_us'] - 1, signed=True)}"
+                f"{time_text(median)}, {ratio_text(median / row['median_us'])} the median of all"
             )
     traces: list[Trace] = []
     ranged = [row for row, _ in rows if row["ci_low_us"] is not None]
     if ranged:
-        low = [100 * (row["ci_low_us"] / row["median_us"] - 1) for row in ranged]
-        high = [100 * (row["ci_high_us"] / row["median_us"] - 1) for row in ranged]
-        traces.append(band(series, [row["nbytes"] for row in ranged], low, high))
+        low = [row["ci_low_us"] / row["median_us"] for row in ranged]
+        high = [row["ci_high_us"] / row["median_us"] for row in ranged]
+        traces.append(band(series, [row["nbytes"] * shift for row in ranged], low, high))
     traces.append(
         {
             "type": "scatter",
@@ -107,10 +127,10 @@ def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]]) -> list[Tr
             "name": plain(series.label),
             "legendgroup": plain(series.label),
             "x": x,
-            "y": [round(value, 2) for value in y],
+            "y": rounded(y),
             "text": texts,
             "hoverinfo": "text",
-            "marker": {"color": series.colour, "symbol": series.symbol, "size": 7, "opacity": 0.8},
+            "marker": {"color": series.colour, "symbol": series.symbol, "size": 6, "opacity": 0.8},
         }
     )
     return traces
@@ -118,28 +138,42 @@ def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]]) -> list[Tr
 
 def _samples(cases: _Cases) -> Figure:
     """One strip of samples per arm and epoch; of every family the least steady case comes first."""
-    widest = sorted(cases, key=lambda key: -max(_width(row) for _, row, _ in cases[key]))
-    # Where there are many cases, those that spread most get the points.
-    shown = widest[: MOST_POINTS // FEWEST_POINTS]
-    budget = MOST_POINTS // len(shown)
-    first = {}
-    for family, mode, nbytes in shown:
-        first.setdefault(family, (mode, nbytes))
+    strips = {key: _strips(entries) for key, entries in cases.items()}
+    nsamples = sum(len(strip.time_us) for own in strips.values() for strip in own)
+    most = None if nsamples <= MOST_POINTS else POINTS_PER_STRIP
     plots: dict[str, dict[str, Plot]] = {}
-    for family, start in first.items():
-        own = sorted((mode, nbytes) for name, mode, nbytes in shown if name == family)
-        own.sort(key=lambda case: case != start)
-        for mode, nbytes in own:
-            plot = _strips(cases[family, mode, nbytes], budget)
-            plots.setdefault(family, {})[f"{format_bytes(nbytes)} {mode}"] = plot
+    points = 0
+    for family, mode, nbytes in _least_steady_first(cases):
+        own = strips[family, mode, nbytes]
+        kept = [thinned(strip.time_us, most) for strip in own]
+        points += sum(len(times) for times in kept)
+        if points > MOST_POINTS and family in plots:
+            break
+        plots.setdefault(family, {})[f"{format_bytes(nbytes)} {mode}"] = _strip_plot(own, kept)
+    ndrawn = sum(len(options) for options in plots.values())
+    if ndrawn < len(cases):
+        for options in plots.values():
+            for option, plot in options.items():
+                left_out = (
+                    f"{plot.note} The {len(cases) - ndrawn} cases that spread least are not in the list."
+                )
+                options[option] = replace(plot, note=left_out)
     return Figure(
         "samples",
         "Samples of one case",
-        "Every sample of one case, one strip per arm and epoch",
+        "Samples of one case, one strip per arm and epoch",
         "case",
         320,
         plots,
     )
+
+
+def _least_steady_first(cases: _Cases) -> list[tuple[str, str, int]]:
+    """Every family's least steady case, then every family's second, and so on."""
+    by_family: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for key in sorted(cases, key=lambda key: -max(_width(row) for _, row, _ in cases[key])):
+        by_family[key[0]].append(key)
+    return [key for turn in itertools.zip_longest(*by_family.values()) for key in turn if key is not None]
 
 
 def _width(row: Row) -> float:
@@ -149,57 +183,77 @@ def _width(row: Row) -> float:
     return float(row["p95_us"] / row["p25_us"])
 
 
-def _strips(entries: list[tuple[Series, Row, list[Unit]]], budget: int) -> Plot:
-    per_epoch = sum(len(units) for _, _, units in entries) <= MOST_STRIPS
-    strips: list[tuple[Series, str, NDArray[np.float64]]] = []
-    for series, _, units in entries:
-        if per_epoch:
-            for unit in units:
-                label = f"{series.label}, epoch {unit.epoch}" if len(entries) > 1 else f"epoch {unit.epoch}"
-                strips.append((series, label, unit.time_us))
-        else:
-            strips.append((series, series.label, np.concatenate([unit.time_us for unit in units])))
-    most = max(1, budget // len(strips))
-    nsamples = sum(len(times) for _, _, times in strips)
-    kept = [thinned(times, most) for _, _, times in strips]
-    traces: list[Trace] = []
-    for (series, label, times), points in zip(strips, kept, strict=True):
-        strip = {"type": "scatter", "mode": "markers", "showlegend": False, "hoverinfo": "text"}
-        middle = float(np.median(times))
-        traces.append(
-            {
-                **strip,
-                "x": [float(f"{value:.5g}") for value in points],
-                "y": [plain(label)] * len(points),
-                "text": [time_text(value) for value in points],
-                "marker": {"color": series.colour, "size": 7, "opacity": 0.45},
-            }
+@dataclass(frozen=True, slots=True)
+class _Strip:
+    """The samples of one arm in one epoch, or in all."""
+
+    series: Series
+    label: str
+    time_us: NDArray[np.float64]
+
+
+def _strips(entries: list[tuple[Series, Row, list[Unit]]]) -> list[_Strip]:
+    if sum(len(units) for _, _, units in entries) > MOST_STRIPS:
+        return [
+            _Strip(series, series.label, np.concatenate([unit.time_us for unit in units]))
+            for series, _, units in entries
+        ]
+    return [
+        _Strip(
+            series,
+            f"{series.label}, epoch {unit.epoch}" if len(entries) > 1 else f"epoch {unit.epoch}",
+            unit.time_us,
         )
-        traces.append(
-            {
-                **strip,
-                "x": [float(f"{middle:.5g}")],
-                "y": [plain(label)],
-                "text": [f"{plain(label)}<br>median {time_text(middle)}"],
-                "marker": {"color": "var(--ink)", "symbol": "line-ns-open", "size": 16, "line": {"width": 2}},
-            }
-        )
+        for series, _, units in entries
+        for unit in units
+    ]
+
+
+def _strip_plot(strips: list[_Strip], kept: list[list[float]]) -> Plot:
+    points: dict[Series, Trace] = {}
+    for strip, times in zip(strips, kept, strict=True):
+        trace = points.setdefault(strip.series, _dots(strip.series.colour))
+        trace["x"] += times
+        trace["y"] += [plain(strip.label)] * len(times)
+        trace["text"] += [time_text(time_us) for time_us in times]
+    middles = [float(np.median(strip.time_us)) for strip in strips]
+    medians = {
+        **_dots("var(--ink)", symbol="line-ns-open", size=16, opacity=1, line={"width": 2}),
+        "x": rounded(middles),
+        "y": [plain(strip.label) for strip in strips],
+        "text": [
+            f"{plain(strip.label)}<br>median {time_text(middle)}"
+            for strip, middle in zip(strips, middles, strict=True)
+        ],
+    }
     layout = {
-        "xaxis": log_axis([value for points in kept for value in points], "time of one operation", time_text),
+        "xaxis": time_axis(time_us for times in kept for time_us in times),
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "showgrid": False},
         "showlegend": False,
     }
-    drawn = sum(len(points) for points in kept)
+    drawn, nsamples = sum(len(times) for times in kept), sum(len(strip.time_us) for strip in strips)
     note = "The bar is the strip's median."
     if drawn < nsamples:
         note += f" {drawn:,} of {count_text(nsamples, 'sample')} drawn, evenly over each strip's quantiles."
-    return Plot(traces, layout, note)
+    return Plot([*points.values(), medians], layout, note)
 
 
-def thinned(times: NDArray[np.float64], most: int) -> list[float]:
+def _dots(colour: str, **marker: object) -> Trace:
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "hoverinfo": "text",
+        "x": [],
+        "y": [],
+        "text": [],
+        "marker": {"color": colour, "size": 7, "opacity": 0.45, **marker},
+    }
+
+
+def thinned(times: NDArray[np.float64], most: int | None) -> list[float]:
     """At most ``most`` samples that show the same distribution: evenly spaced order statistics."""
-    if len(times) <= most:
-        return [float(value) for value in times]
+    if most is None or len(times) <= most:
+        return rounded(times)
     ordered = np.sort(times)
     picks = np.linspace(0, len(ordered) - 1, most).round().astype(int)
-    return [float(value) for value in ordered[picks]]
+    return rounded(ordered[picks])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +19,15 @@ def build(report: Report) -> Content | None:
         return None
     varying = varying_axes(rows)
     columns = [column for column in _COLUMNS if column.shown(report, varying)]
-    alike = [f"{axis.replace('_', ' ')} {_word(rows[0][axis])}" for axis in AXES if axis not in varying]
+    titles = {column.key: column.title for column in _COLUMNS}
+    alike = {
+        axis: row[axis] for row in rows for axis in AXES if axis not in varying and row[axis] is not None
+    }
+    marked = marked_rows(report)
     return {
         "columns": columns,
-        "alike": ", ".join(text for text in alike if not text.endswith(" –")),
+        "noted": any(marks or row["reason"] for row, marks in marked),
+        "alike": ", ".join(f"{titles[axis]} {_word(value)}" for axis, value in alike.items()),
         "lines": [
             {
                 "status": row["status"],
@@ -31,9 +35,8 @@ def build(report: Report) -> Content | None:
                 "marks": marks,
                 "reason": row["reason"] or "",
             }
-            for row, marks in marked_rows(report)
+            for row, marks in marked
         ],
-        "data": {"rows": _columnar(rows)},
     }
 
 
@@ -85,7 +88,7 @@ class Column:
         if self.key.endswith("_us"):
             return format_us(value)
         if self.key.endswith("_GBs"):
-            return three_digits(value)
+            return bandwidth_text(value)
         return _word(value)
 
 
@@ -113,22 +116,14 @@ _COLUMNS = (
 )
 
 
+def bandwidth_text(rate_GBs: float) -> str:
+    """GB/s without its unit, in a column's width."""
+    return three_digits(rate_GBs) if rate_GBs >= 0.001 or rate_GBs == 0 else f"{rate_GBs:.1e}"
+
+
 def _word(value: Any) -> str:
     if value is None:
         return "–"
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value)
-
-
-def _columnar(rows: list[Row]) -> dict[str, list[Any]]:
-    """The rows as keys and values, unrounded: a third of the size of one object per row."""
-    keys = list(dict.fromkeys(key for row in rows for key in row))
-    return {"keys": keys, "values": [[_finite(row.get(key)) for key in keys] for row in rows]}
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no infinity and no NaN."""
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-

@@ -5,7 +5,6 @@ from __future__ import annotations
 from ncclbench.report.marks import where
 from ncclbench.report.model import Report, Row
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text
 
 # The worst first.
 _STATUSES = ("wrong", "failed", "unavailable", "skipped")
@@ -26,7 +25,7 @@ def build(report: Report) -> Content | None:
     ordered = sorted(groups.items(), key=lambda group: (_STATUSES.index(group[0][0]), -len(group[1])))
     return {
         "groups": [
-            {"status": status, "reason": reason, "count": count_text(len(rows), "row"), "which": where(rows)}
+            {"status": status, "reason": reason, "count": len(rows), "which": where(rows)}
             for (status, reason), rows in ordered
         ],
         "problems": problems,

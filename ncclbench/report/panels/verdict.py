@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ncclbench.report.marks import next_steps
+from ncclbench.report.marks import is_unstable, next_steps
 from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Source, good_rows, in_order
 from ncclbench.report.panels.comparison import verdict_text
 from ncclbench.report.panels.panel import Content, Panel
@@ -41,29 +41,17 @@ PANEL = Panel(
 
 def _verdict(source: Source) -> dict[str, Any]:
     counts = _statuses(source)
-    run_status = str(source.run.meta.get("status", "complete"))
     pairs = [_pair(base, new, rows) for (base, new), rows in _pairs(source).items()]
+    tone, headline, details = _headline(source, counts)
     place = _place(source)
-    if counts["wrong"]:
-        tone, headline = "bad", f"{count_text(counts['wrong'], 'row')} WRONG"
-        details = [_places(source, "wrong"), "Wrong data voids the speed."]
-    elif counts["failed"]:
-        tone, headline = "bad", f"{count_text(counts['failed'], 'row')} failed"
-        details = [_reasons(source, "failed")]
-    elif run_status in _ENDINGS or counts["not reached"]:
-        tone, headline = "warn", f"{count_text(counts['ok'], 'row')} measured, {_ENDINGS.get(run_status, 'incomplete')}"
-        details = [str(source.run.meta.get("message") or "")]
-    elif not counts["ok"]:
-        tone, headline = "warn", "Nothing measured"
-        details = [_reasons(source, "skipped"), _reasons(source, "unavailable")]
-    else:
-        tone, headline = "good", f"{count_text(counts['ok'], 'row')} measured, {_data(source)}"
-        details = []
     if tone == "good" and len(pairs) == 1:
         # What was asked is how the arms compare; that all is well is said beside it.
         place = f"{headline}, {place}"
         headline = f"{pairs[0]['title']}: {pairs[0]['words']}"
-    if tone == "good" and any(pair["regressions"] for pair in pairs):
+    unstable = sum(is_unstable(row) for row in source.rows)
+    if unstable:
+        details.append(f"{unstable:,} of {count_text(counts['ok'], 'row')} unstable.")
+    if tone == "good" and (any(pair["regressions"] for pair in pairs) or 2 * unstable > counts["ok"]):
         tone = "warn"
     return {
         "run": source.label,
@@ -72,8 +60,25 @@ def _verdict(source: Source) -> dict[str, Any]:
         "place": place,
         "details": [line for line in details if line],
         "rest": _rest(counts),
-        "pairs": [pair | {"titled": f"{pair['title']}: {pair['words']}" != headline} for pair in pairs],
+        "pairs": [pair | {"titled": len(pairs) > 1 or pair["words"] not in headline} for pair in pairs],
     }
+
+
+def _headline(source: Source, counts: Counter[str]) -> tuple[str, str, list[str]]:
+    """Tone, the answer in a few words, and what explains it: the worst that happened decides."""
+    status = str(source.run.meta.get("status", "complete"))
+    measured = f"{count_text(counts['ok'], 'row')} measured"
+    if counts["wrong"]:
+        details = [_places(source, "wrong"), "Wrong data voids the speed."]
+        return "bad", f"{count_text(counts['wrong'], 'row')} WRONG", details
+    if counts["failed"]:
+        return "bad", f"{count_text(counts['failed'], 'row')} failed", [_reasons(source, "failed")]
+    if status in _ENDINGS or counts["not reached"]:
+        ending = _ENDINGS.get(status, "incomplete")
+        return "warn", f"{measured}, {ending}", [str(source.run.meta.get("message") or "")]
+    if not counts["ok"]:
+        return "warn", "Nothing measured", [_reasons(source, "skipped"), _reasons(source, "unavailable")]
+    return "good", f"{measured}, {_data(source)}", []
 
 
 def _statuses(source: Source) -> Counter[str]:
@@ -108,10 +113,9 @@ def _reasons(source: Source, status: str) -> str:
 
 
 def _rest(counts: Counter[str]) -> str:
-    """What is not in the headline: "96 rows ok, 12 skipped"."""
-    statuses = ("ok", "wrong", "failed", "unavailable", "skipped", "not reached")
-    told = [f"{counts[status]:,} {'measured' if status == 'ok' else status}" for status in statuses if counts[status]]
-    return ", ".join(told) if len(told) > 1 else ""
+    """What is not measured: "12 skipped, 24 unavailable"."""
+    statuses = ("wrong", "failed", "unavailable", "skipped", "not reached")
+    return ", ".join(f"{counts[status]:,} {status}" for status in statuses if counts[status])
 
 
 def _pairs(source: Source) -> dict[tuple[str, str], list[Row]]:
@@ -157,11 +161,11 @@ def _named(row: Row) -> str:
 
 def _peaks(report: Report) -> list[dict[str, str]]:
     """Per operation and series: the peak busbw and the smallest latency, each with its size."""
-    grouped: dict[tuple[str, str, str], list[Row]] = {}
+    grouped: dict[str, dict[tuple[str, str], list[Row]]] = {}
     for row in good_rows(report.rows):
-        grouped.setdefault((row["op"], row["run"], row["arm"]), []).append(row)
+        grouped.setdefault(row["op"], {}).setdefault((row["run"], row["arm"]), []).append(row)
     peaks = []
-    for (op, run, arm), rows in grouped.items():
+    for op, (run, arm), rows in ((op, *entry) for op, arms in grouped.items() for entry in arms.items()):
         fast = _in_best_mode([row for row in rows if row["busbw_GBs"]], BANDWIDTH_MODES)
         quick = _in_best_mode(rows, LATENCY_MODES)
         peak = max(fast, key=lambda row: float(row["busbw_GBs"]), default=None)

@@ -1,11 +1,12 @@
 // Figures: what Python laid out, in the page's colours, for the operation and the option chosen.
 
+const touched = matchMedia("(pointer: coarse)").matches;
 const css = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 
 // Every "var(--name)" in a figure becomes the colour it has in the page now.
 function coloured(value) {
   if (typeof value === "string") return value.startsWith("var(") ? css(value.slice(4, -1)) : value;
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map(coloured);
+  if (Array.isArray(value)) return value.map(coloured);
   if (value === null || typeof value !== "object") return value;
   return Object.fromEntries(Object.entries(value).map(([key, below]) => [key, coloured(below)]));
 }
@@ -13,7 +14,7 @@ function coloured(value) {
 function pageLayout() {
   const axis = {
     gridcolor: css("--line"), linecolor: css("--line"), zerolinecolor: css("--muted"), zeroline: false,
-    automargin: true, title: { font: { size: 12 }, standoff: 8 }, fixedrange: matchMedia("(pointer: coarse)").matches,
+    automargin: true, title: { font: { size: 12 }, standoff: 8 }, fixedrange: touched,
   };
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
@@ -21,6 +22,7 @@ function pageLayout() {
     margin: { l: 8, r: 12, t: 8, b: 8 },
     xaxis: axis, yaxis: axis, hovermode: "closest",
     hoverlabel: { bgcolor: css("--surface"), bordercolor: css("--line"), font: { color: css("--ink") }, align: "left" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: css("--muted"), activecolor: css("--ink") },
     legend: { orientation: "h", x: 0, xanchor: "left", y: 1.02, yanchor: "bottom", font: { color: css("--ink") } },
   };
 }
@@ -35,7 +37,9 @@ function merged(base, more) {
 }
 
 const plotConfig = {
-  displaylogo: false, showSendToCloud: false, showEditInChartStudio: false, responsive: true,
+  // Under a finger dragging scrolls the page, and the bar of tools would hide the legend.
+  displayModeBar: touched ? false : "hover",
+  displaylogo: false, showSendToCloud: false, showEditInChartStudio: false,
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
@@ -68,14 +72,15 @@ class FigureView {
       ? `${title}, ${option}` : title;
     this.element.querySelector(".note").textContent = plot.note;
     this.plot.setAttribute("aria-label", `${this.figure.alt}: ${title}, ${option}`);
-    Plotly.react(this.plot, coloured(plot.data), merged(pageLayout(), coloured(plot.layout)), {
+    const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
+    this.width = size.width;
+    Plotly.react(this.plot, coloured(plot.data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), {
       ...plotConfig, toImageButtonOptions: { filename: `${this.element.dataset.figure}-${this.family.op}`, scale: 2 },
     });
   }
 
-  say(message) {
-    this.plot.classList.add("message");
-    this.plot.textContent = message;
+  fit() {
+    if (this.plot.clientWidth !== this.width) this.draw();
   }
 }
 
@@ -116,23 +121,29 @@ class Selection {
   }
 }
 
-async function startFigures(data) {
-  const views = [...document.querySelectorAll("[data-figure]")].map(
-    (element) => new FigureView(element, data.figures[element.dataset.figure]));
-  if (!views.length) return;
+async function startFigures() {
+  const elements = [...document.querySelectorAll("[data-figure]")];
+  let drawing;
   try {
+    drawing = JSON.parse(await unpacked("drawing"));
     await loadPlotly();
-  } catch (error) {
-    for (const view of views) view.say("This browser cannot unpack the figures. Every number is in the table of all rows.");
+  } catch {
+    for (const element of elements) {
+      const plot = element.querySelector(".plot");
+      plot.classList.add("message");
+      plot.textContent = "This browser cannot unpack the figures. Every number is in the table of all rows.";
+    }
     return;
   }
-  const drawable = data.families.filter((family) => views.some((view) => view.figure.plots[family.key]));
+  const views = elements.map((element) => new FigureView(element, drawing.figures[element.dataset.figure]));
   const drawAll = () => views.forEach((view) => view.draw());
+  const drawable = drawing.families.filter((family) => views.some((view) => view.figure.plots[family.key]));
+  if (!drawable.length) return;
   new Selection(drawable, (family) => views.forEach((view) => view.show(family)));
   document.addEventListener("themechange", drawAll);
-  addEventListener("beforeprint", () => {
-    document.documentElement.classList.add("printing");
-    setTheme("light");
-    views.forEach((view) => Plotly.relayout(view.plot, { width: view.plot.clientWidth }));
+  let resizing;
+  addEventListener("resize", () => {
+    clearTimeout(resizing);
+    resizing = setTimeout(() => views.forEach((view) => view.fit()), 100);
   });
 }

@@ -1,6 +1,8 @@
 // The page: light and dark, and what starts when.
 
 const root = document.documentElement;
+// The theme to go back to after printing, which is always light.
+let themeBefore;
 const systemDark = matchMedia("(prefers-color-scheme: dark)");
 
 function shownTheme() {
@@ -23,9 +25,17 @@ function start() {
   labelTheme();
   document.getElementById("theme").addEventListener("click", () => setTheme(shownTheme() === "dark" ? "light" : "dark"));
   systemDark.addEventListener("change", () => setTheme(root.dataset.theme));
-  const data = JSON.parse(document.getElementById("data").textContent);
-  startTable(data);
-  startFigures(data).then(() => { root.dataset.drawn = Math.round(performance.now()); });
+  addEventListener("beforeprint", () => {
+    themeBefore = root.dataset.theme;
+    root.classList.add("printing");
+    setTheme("light");
+  });
+  addEventListener("afterprint", () => {
+    root.classList.remove("printing");
+    setTheme(themeBefore);
+  });
+  startTable();
+  startFigures().then(() => { root.dataset.drawn = Math.round(performance.now()); });
 }
 
 start();

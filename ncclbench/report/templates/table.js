@@ -1,9 +1,10 @@
 // The table of all rows: sort by a column, filter by words, download.
 
-function startTable(data) {
+function startTable() {
   const table = document.getElementById("rows");
   if (!table) return;
-  const rows = data.rows.values.map((values) => Object.fromEntries(data.rows.keys.map((key, at) => [key, values[at]])));
+  const data = JSON.parse(document.getElementById("rows-data").textContent);
+  const rows = data.values.map((values) => Object.fromEntries(data.keys.map((key, at) => [key, values[at]])));
   const body = table.tBodies[0];
   const lines = [...body.rows].map((element, at) => ({ element, row: rows[at], text: element.textContent.toLowerCase() }));
 
@@ -34,7 +35,7 @@ function startTable(data) {
   filter.addEventListener("input", apply);
   apply();
 
-  document.getElementById("csv").addEventListener("click", () => save("summary.csv", "text/csv", asCsv(data.rows)));
+  document.getElementById("csv").addEventListener("click", () => save("summary.csv", "text/csv", asCsv(data)));
   document.getElementById("json").addEventListener("click", () => save("rows.json", "application/json", JSON.stringify(rows, null, 1)));
 }
 
@@ -45,14 +46,14 @@ function compared(one, two, descending) {
   return descending ? -order : order;
 }
 
-function asCsv(rows) {
+function asCsv(data) {
   const cell = (value) => {
     if (value === null) return "";
     // A text that a spreadsheet would run as a formula gets a quote in front.
     const text = typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : String(value);
     return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
   };
-  return [rows.keys, ...rows.values].map((line) => line.map(cell).join(",")).join("\n") + "\n";
+  return [data.keys, ...data.values].map((line) => line.map(cell).join(",")).join("\n") + "\n";
 }
 
 function save(name, type, text) {

@@ -1,4 +1,5 @@
-// Unpacking plotly.js: base85 text to bytes, gzip to source, source to a script of this page.
+// Unpacking: base85 text to bytes, gzip to the text that was packed.
+
 
 const BASE85 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;,=>?@^_`{|}~";
 
@@ -19,12 +20,15 @@ function decodeBase85(text) {
   return bytes.subarray(0, Math.floor(text.length * 4 / 5));
 }
 
+// The text that was packed into the script element of that id.
+function unpacked(id) {
+  const stream = new Blob([decodeBase85(document.getElementById(id).textContent)]).stream();
+  return new Response(stream.pipeThrough(new DecompressionStream("gzip"))).text();
+}
+
 async function loadPlotly() {
-  const packed = document.getElementById("plotlyjs");
-  const stream = new Blob([decodeBase85(packed.textContent.trim())]).stream();
   const script = document.createElement("script");
-  script.nonce = packed.nonce;
-  script.textContent = await new Response(stream.pipeThrough(new DecompressionStream("gzip"))).text();
+  script.nonce = document.getElementById("plotlyjs").nonce;
+  script.textContent = await unpacked("plotlyjs");
   document.head.append(script);
-  packed.remove();
 }

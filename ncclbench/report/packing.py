@@ -1,7 +1,7 @@
-"""plotly.js as the page carries it: from the installed plotly package, compressed, cached once per version.
+"""Packed text: what is large in the page travels as gzip in base85, plotly.js above all.
 
-The text is gzip in base85 (1.84 MB instead of 4.8 MB; base64 would be 1.96 MB). ``templates/figures.js``
-unpacks it with the browser's DecompressionStream.
+plotly.js comes from the installed plotly package: 1.84 MB instead of 4.8 MB (base64 would be 1.96 MB).
+``templates/unpack.js`` unpacks it with the browser's DecompressionStream.
 """
 
 from __future__ import annotations
@@ -18,8 +18,14 @@ from pathlib import Path
 _UNSAFE, _SAFE = b"<", b","
 
 
+def packed(text: str, level: int = 6) -> str:
+    """Text as gzip in base85: ASCII without ``<``, so safe inside a script element whatever it holds."""
+    compressed = gzip.compress(text.encode(), compresslevel=level, mtime=0)
+    return base64.b85encode(compressed).replace(_UNSAFE, _SAFE).decode("ascii")
+
+
 def packed_plotlyjs() -> str:
-    """plotly.js compressed: ASCII text without ``<``, safe inside a script element.
+    """plotly.js packed, kept in the user's cache folder once per plotly version.
 
     A cache that cannot be read or written costs half a second, nothing else.
     """
@@ -30,12 +36,11 @@ def packed_plotlyjs() -> str:
     # Imported here: 60 ms that a page with a warm cache does not pay.
     from plotly.offline import get_plotlyjs
 
-    compressed = gzip.compress(get_plotlyjs().encode(), compresslevel=9, mtime=0)
-    packed = base64.b85encode(compressed).replace(_UNSAFE, _SAFE).decode("ascii")
+    text = packed(get_plotlyjs(), level=9)
     if cached is not None:
         with contextlib.suppress(OSError):
-            _write_whole(cached, packed)
-    return packed
+            _write_whole(cached, text)
+    return text
 
 
 def _cache_file() -> Path | None:

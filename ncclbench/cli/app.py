@@ -1,0 +1,168 @@
+"""The commands by name, loaded when asked for, and every error turned into an exit code."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import NoReturn
+
+import click
+
+from ncclbench import __version__
+from ncclbench.cli.output import document, emit_json
+from ncclbench.errors import (
+    EXIT_BAD_REQUEST,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    NcclbenchError,
+    RequestError,
+)
+from ncclbench.names import unknown
+from ncclbench.terminal.streams import one_line, show, silence, write
+
+# Each is the object ``command`` of the module of its name here, imported only when it is called:
+# --help must not pay for torch or rich.
+COMMANDS = {
+    "sweep": "Measure collectives over sizes and backends: table, run folder, report. The main job.",
+    "report": "Write the one-file HTML report of runs.",
+    "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
+    "list": "List collectives, backends, topologies and types: here, or why not.",
+}
+
+# Those that look at what a launcher says; the others never do.
+MEASURING = ("sweep", "env")
+
+# Named in the manual and not built yet: refused with these words, not as typing errors.
+PLANNED_COMMANDS = (
+    "compare",
+    "import",
+    "calibrate",
+    "matrix",
+    "suspects",
+    "drill",
+    "flight",
+    "overlap",
+    "p2p",
+    "transport",
+    "groups",
+    "plan",
+)
+
+
+class _Commands(click.Group):
+    """A group whose commands are modules, imported one at a time."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name in COMMANDS:
+            command = importlib.import_module(f"ncclbench.cli.{name}").command
+            assert isinstance(command, click.Command)
+            return command
+        if name in PLANNED_COMMANDS:
+            raise RequestError(f"ncclbench {name} is not there yet: commands are {', '.join(COMMANDS)}")
+        raise unknown("command", name, COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(
+    cls=_Commands,
+    invoke_without_command=True,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    epilog="Start with: ncclbench sweep --ops all_reduce,broadcast",
+)
+@click.version_option(__version__, prog_name="ncclbench")
+@click.pass_context
+def group(ctx: click.Context) -> int:
+    """Benchmarks of collective communication on torch.distributed, with numbers that can be trusted.
+
+    Every command has --help with an example, and --json for one document on standard output. Exit codes:
+    0 done, 1 the answer is bad, 2 the request was wrong, 3 the measurement failed, 130 interrupted.
+    """
+    if ctx.invoked_subcommand is not None:
+        return EXIT_OK
+    click.echo(ctx.get_help())
+    return EXIT_BAD_REQUEST
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    sys.exit(run(list(sys.argv[1:] if argv is None else argv)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command; the exit code. Errors end here: one line on standard error, no traceback."""
+    try:
+        code = _invoke(arguments)
+        for stream in (sys.stdout, sys.stderr):
+            write("", stream)  # what cannot be written is an error now, not a traceback at exit
+        return code
+    except click.exceptions.Exit as ending:
+        return ending.exit_code
+    except BrokenPipeError:
+        silence(sys.stdout)
+        return EXIT_OK
+    except NcclbenchError as error:
+        return _failed(arguments, error.exit_code, str(error))
+    except click.ClickException as error:
+        return _failed(arguments, EXIT_BAD_REQUEST, _usage(error))
+    except (KeyboardInterrupt, click.Abort):
+        return _failed(arguments, EXIT_INTERRUPTED, "interrupted")
+    except Exception as error:
+        if os.environ.get("NCCLBENCH_DEBUG"):
+            traceback.print_exc()
+        text = f"{type(error).__name__}: {error} (a fault in ncclbench; NCCLBENCH_DEBUG=1 shows where)"
+        return _failed(arguments, EXIT_FAILED, text)
+
+
+def _invoke(arguments: list[str]) -> int:
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):  # a path or label beyond the locale must not end a command
+            stream.reconfigure(errors="backslashreplace")
+    # Not group.main(): it has exit codes and error texts of its own.
+    with group.make_context("ncclbench", list(arguments)) as ctx:
+        return group.invoke(ctx) or EXIT_OK
+
+
+def _failed(arguments: list[str], code: int, message: str) -> int:
+    message = one_line(message)
+    first = _is_first(arguments)
+    if first or code == EXIT_FAILED:  # what has failed may be rank 0
+        show(f"ncclbench: error: {message}\n", sys.stderr)
+    if first and "--json" in arguments:
+        with suppress(NcclbenchError):  # nowhere left to say it; the exit code still does
+            emit_json(document(_command(arguments), ok=False, message=message))
+    return code
+
+
+def _command(arguments: list[str]) -> str | None:
+    return next((argument for argument in arguments if not argument.startswith("-")), None)
+
+
+def _is_first(arguments: list[str]) -> bool:
+    """Whether this process speaks for its job: under a launcher only rank 0 prints."""
+    if _command(arguments) not in MEASURING:
+        return True
+    from ncclbench.supervise.launcher import find_seat
+
+    try:
+        seat = find_seat(os.environ, None)
+    except RequestError:  # no telling which rank this is
+        return True
+    return seat is None or seat.rank == 0
+
+
+def _usage(error: click.ClickException) -> str:
+    if isinstance(error, click.NoSuchOption) and error.ctx is not None:
+        known = [name for parameter in error.ctx.command.params for name in parameter.opts]
+        return str(unknown("option", error.option_name, [*known, "--help"]))
+    return error.format_message()
