@@ -12,14 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import sync_playwright
 from report_fixtures import HOSTILE, SIZES, SMALL, make_run, skip, two_arms_run
 from tools import require_tool
 
 from ncclbench.report.build import render, report_of
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="playwright is missing: pip install playwright"
-)
 
 # A page that is not drawn by then is broken; how fast it is stands in docs/performance.md.
 PATIENCE_MS = 20_000
@@ -69,7 +66,7 @@ class Browser:
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
     executable = require_tool("chromium")
-    with playwright.sync_playwright() as started:
+    with sync_playwright() as started:
         browser = started.chromium.launch(
             executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
         )

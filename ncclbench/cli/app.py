@@ -7,13 +7,12 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import NoReturn
 
 import click
 
 from ncclbench import __version__
-from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.output import show_failure
 from ncclbench.errors import (
     EXIT_BAD_REQUEST,
     EXIT_FAILED,
@@ -23,7 +22,7 @@ from ncclbench.errors import (
     RequestError,
 )
 from ncclbench.names import unknown
-from ncclbench.terminal.streams import one_line, show, silence, write
+from ncclbench.terminal.streams import silence, write
 
 # Each is the object ``command`` of the module of its name here, imported only when it is called:
 # --help must not pay for torch or rich.
@@ -134,13 +133,7 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _failed(arguments: list[str], code: int, message: str) -> int:
-    message = one_line(message)
-    first = _is_first(arguments)
-    if first or code == EXIT_FAILED:  # what has failed may be rank 0
-        show(f"ncclbench: error: {message}\n", sys.stderr)
-    if first and "--json" in arguments:
-        with suppress(NcclbenchError):  # nowhere left to say it; the exit code still does
-            emit_json(document(_command(arguments), ok=False, message=message))
+    show_failure(_command(arguments), code, message, "--json" in arguments, _is_first(arguments))
     return code
 
 

@@ -6,10 +6,12 @@ import json
 import math
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ncclbench.terminal.streams import write
+from ncclbench.errors import EXIT_FAILED, NcclbenchError
+from ncclbench.terminal.streams import one_line, show, write
 
 JSON_SCHEMA = 1
 
@@ -43,6 +45,22 @@ def emit_json(content: Mapping[str, Any]) -> None:
     """
     text = json.dumps(plain(content), allow_nan=False, separators=(",", ":"))
     write(text + "\n", sys.stdout)
+
+
+def show_failure(command: str | None, code: int, message: str, as_json: bool, speaks: bool) -> None:
+    """The one line of a command that could not do its work, and its document.
+
+    Args:
+        as_json: a document is wanted on standard output.
+        speaks: this process speaks for its job. One that does not is heard only of a failed measurement:
+            what has failed may be the one that speaks.
+    """
+    message = one_line(message)
+    if speaks or code == EXIT_FAILED:
+        show(f"ncclbench: error: {message}\n", sys.stderr)
+    if speaks and as_json:
+        with suppress(NcclbenchError):  # nowhere left to say it; the exit code still does
+            emit_json(document(command, ok=False, message=message))
 
 
 def plain(value: Any) -> Any:

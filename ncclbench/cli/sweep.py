@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,13 +27,12 @@ from ncclbench.cli.options import (
     selection_options,
     typed_options,
 )
-from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.output import document, emit_json, show_failure
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
     EXIT_FAILED,
     EXIT_OK,
-    Interrupted,
     NcclbenchError,
     RequestError,
 )
@@ -39,7 +40,7 @@ from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import build_plan
 from ncclbench.plan.model import Device, Plan
 from ncclbench.supervise.launcher import Seat, find_seat
-from ncclbench.terminal.streams import write
+from ncclbench.terminal.streams import show
 
 if TYPE_CHECKING:
     from ncclbench.store.folder import RunFolder
@@ -73,10 +74,41 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         if beside:
             raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
     seat = find_seat(os.environ, params["nproc_per_node"])
-    former = _former(Path(params["resume"])) if params["resume"] is not None else None
-    plan = former.plan if former is not None else _plan(params, seat)
-    _check_world(plan, former, seat)
-    return _measure(plan, former, seat, params)
+    plan = _plan(params, seat) if params["resume"] is None else None
+    return _run(plan, seat, params)
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """What rank 0 sets out to do: a plan, the run it goes on with if any, and the open folder."""
+
+    plan: Plan
+    former: Run | None
+    folder: RunFolder
+
+
+def _prepare(plan: Plan | None, seat: Seat | None, params: Mapping[str, Any]) -> _Work:
+    """Read the run to resume, if one is, and open the folder.
+
+    Raises:
+        RequestError: no such run, another number of ranks, or a folder that cannot be written.
+    """
+    from ncclbench.store.folder import RunFolder
+
+    if plan is None:
+        former = _former(Path(params["resume"]))
+        _check_world(former, seat)
+        return _Work(former.plan, former, RunFolder.reopen(former.folder))
+    if params["out"] is not None:
+        return _Work(plan, None, RunFolder.create(Path(params["out"])))
+    return _Work(plan, None, RunFolder.create(_free_name(Path("results"), params["label"])))
+
+
+def _free_name(parent: Path, label: str | None) -> Path:
+    """results/<time>-<label>, numbered where another run began within the same second."""
+    name = folder_name(datetime.now(), label)
+    names = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
+    return next(parent / each for each in names if not (parent / each).exists())
 
 
 def _former(folder: Path) -> Run:
@@ -86,6 +118,18 @@ def _former(folder: Path) -> Run:
     if run.meta.get("kind") != "sweep":
         raise RequestError(f"{folder} is no run of ncclbench sweep: there is nothing to resume in it")
     return run
+
+
+def _check_world(former: Run, seat: Seat | None) -> None:
+    """A resumed run must find as many ranks on as many hosts as it began with."""
+    nranks = former.plan.nranks
+    if seat is not None and seat.world_size != nranks:
+        raise RequestError(
+            f"the run has {nranks} ranks, {seat.world_size} were launched: resume it as it began"
+        )
+    hosts = len(former.meta.get("environment", {}).get("hosts", []))
+    if seat is None and hosts > 1:
+        raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
 
 
 def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
@@ -103,79 +147,49 @@ def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
     )
 
 
-def _check_world(plan: Plan, former: Run | None, seat: Seat | None) -> None:
-    """A resumed run must find as many ranks on as many hosts as it began with."""
-    if former is None:
-        return
-    launched = seat.world_size if seat is not None else plan.nranks
-    if launched != plan.nranks:
-        raise RequestError(
-            f"the run has {plan.nranks} ranks, {launched} were launched: resume it as it began"
-        )
-    hosts = len(former.meta.get("environment", {}).get("hosts", []))
-    if seat is None and hosts > 1:
-        raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
-
-
-def _measure(plan: Plan, former: Run | None, seat: Seat | None, params: Mapping[str, Any]) -> int:
-    # A folder that cannot be written is refused before anything starts; under a launcher the others
-    # are met first, so that all of them end with the same code.
-    folder = _open_folder(former, params) if seat is None else None
+def _run(plan: Plan | None, seat: Seat | None, params: Mapping[str, Any]) -> int:
+    # What is wrong with the run or its folder is said before anything starts; under a launcher the
+    # others are met first, so that all of them end with the same code.
+    work = _prepare(plan, seat, params) if seat is None else None
     # From here on torch is needed, which takes a second or two to import.
     from ncclbench.supervise.launch import join
     from ncclbench.supervise.session import end_together, follow
     from ncclbench.supervise.signals import EndSignals
 
     with EndSignals() as signals:
-        job = join(seat, plan.nranks, signals)
+        job = join(seat, work.plan.nranks if work else 0, signals)
         code = EXIT_FAILED
         try:
-            if not job.leads:
-                code = follow(job)
-            else:
-                with folder or _open_folder(former, params) as folder:
-                    code = _lead(job, plan, former, folder, params)
+            code = _lead(job, work or _prepare(plan, seat, params), params) if job.leads else follow(job)
         except NcclbenchError as error:
-            if seat is None:
-                raise
             code = error.exit_code
-            if not isinstance(error, Interrupted):
-                write(f"ncclbench: error: {error}\n", sys.stderr)
+            show_failure("sweep", code, str(error), params["as_json"], job.leads)
         finally:
             end_together(job, code)
     return code
 
 
-def _open_folder(former: Run | None, params: Mapping[str, Any]) -> RunFolder:
-    from ncclbench.store.folder import RunFolder
-
-    if former is not None:
-        return RunFolder.reopen(former.folder)
-    if params["out"] is not None:
-        return RunFolder.create(Path(params["out"]))
-    name = folder_name(datetime.now(), params["label"])
-    return RunFolder.create(Path("results") / name)
-
-
-def _lead(job: Job, plan: Plan, former: Run | None, folder: Any, params: Mapping[str, Any]) -> int:
+def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
     """Rank 0: measure, then write and show what came of it, also when it ended early."""
     from ncclbench.supervise.session import Description, Session, new_meta
     from ncclbench.terminal.show import TerminalListener
 
-    created = datetime.now(UTC)
-    description = Description(sys.argv, params["label"], created)
-    meta = new_meta(plan, description) if former is None else former.meta
+    former = work.former
+    if former is None:
+        meta = new_meta(work.plan, Description(sys.argv, params["label"], datetime.now(UTC)))
+    else:
+        meta = former.meta
     listener = TerminalListener(as_json=params["as_json"], earlier=former.units if former else None)
     ended: NcclbenchError | None = None
-    try:
-        session = Session(job, plan, folder, meta, former, listener)
-        if former is None or former.meta.get("status") != "complete":
-            session.measure()
-    except NcclbenchError as error:
-        ended = error
-    finally:
-        listener.ended()
-    return _conclude(folder.path, ended, params)
+    with work.folder as folder:
+        try:
+            if meta["status"] != "complete":
+                Session(job, work.plan, folder, meta, former, listener).measure()
+        except NcclbenchError as error:
+            ended = error
+        finally:
+            listener.ended()
+        return _conclude(folder.path, ended, params)
 
 
 def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
@@ -216,7 +230,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
         )
     show_conclusion(rows, report if run.units else None, as_json=params["as_json"])
     if ended is not None:
-        write(f"ncclbench: error: {message}\n", sys.stderr)
+        show(f"ncclbench: error: {message}\n", sys.stderr)
     return code
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ncclbench.report.figures import Figure, Plot, Trace, plain, ratio_axis, side_by_side, size_axis
+from ncclbench.report.figures import Figure, Plot, Trace, plain, ratio_axis, rounded, side_by_side, size_axis
 from ncclbench.report.model import LATENCY_MODES, Report, Row, Series, family_key, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, ratio_text
@@ -39,9 +39,7 @@ def verdict_text(row: Row) -> str:
 
 
 def _detail(row: Row) -> str:
-    interval = ""
-    if row["ci_low"] is not None:
-        interval = f" [{ratio_text(row['ci_low'])}, {ratio_text(row['ci_high'])}]"
+    interval = "" if row["ratio"] is None else f" [{ratio_text(row['ci_low'])}, {ratio_text(row['ci_high'])}]"
     note = f" ({row['note']})" if row.get("note") else ""
     return f"{verdict_text(row)}{interval}, {count_text(row['epochs'], 'epoch')}{note}"
 
@@ -81,13 +79,12 @@ def _tables(report: Report) -> list[dict[str, Any]]:
 
 
 def _ratios(report: Report) -> Figure:
-    margin = max(source.run.plan.margin_ratio for source in report.sources)
     grouped: dict[str, dict[str, list[Row]]] = {}
     for row in report.comparisons:
         if row["ratio"] is not None and row["nbytes"] > 0:
             grouped.setdefault(family_key(row), {}).setdefault(row["mode"], []).append(row)
     plots = {
-        family: {mode: _ratio_plot(report, modes[mode], margin) for mode in in_order(modes, LATENCY_MODES)}
+        family: {mode: _ratio_plot(report, modes[mode]) for mode in in_order(modes, LATENCY_MODES)}
         for family, modes in grouped.items()
     }
     return Figure(
@@ -100,66 +97,59 @@ def _ratios(report: Report) -> Figure:
     )
 
 
-def _ratio_plot(report: Report, rows: list[Row], margin: float) -> Plot:
+def _ratio_plot(report: Report, rows: list[Row]) -> Plot:
+    rows = sorted(rows, key=lambda row: int(row["nbytes"]))
     by_arm: dict[Series, list[Row]] = {}
-    for row in sorted(rows, key=lambda row: int(row["nbytes"])):
+    margins: dict[int, float] = {}
+    for row in rows:
         by_arm.setdefault(report.series[row["run"], row["new"]], []).append(row)
-    ends = [1 / (1 + margin), 1 + margin]
+        margins[row["nbytes"]] = max(row["margin"], margins.get(row["nbytes"], 0.0))
+    shifts = side_by_side(len(by_arm))
+    points = [_points(*arm, shift) for arm, shift in zip(by_arm.items(), shifts, strict=True)]
+    ends = [1 + margin for margin in margins.values()]
     for row in rows:
         ends += [value for value in (row["ci_low"], row["ci_high"], row["ratio"]) if value]
+    line = {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": 1, "y1": 1, "layer": "below"}
     layout = {
-        "xaxis": size_axis(row["nbytes"] for row in rows),
+        "xaxis": size_axis(margins),
         "yaxis": ratio_axis(ends, "new time / base time"),
-        "shapes": [
-            {
-                "type": "rect",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 1 / (1 + margin),
-                "y1": 1 + margin,
-                "fillcolor": "var(--margin)",
-                "line": {"width": 0},
-                "layer": "below",
-            },
-            {
-                "type": "line",
-                "xref": "paper",
-                "x0": 0,
-                "x1": 1,
-                "y0": 1,
-                "y1": 1,
-                "line": {"color": "var(--muted)", "width": 1},
-                "layer": "below",
-            },
-        ],
+        "shapes": [line | {"line": {"color": "var(--muted)", "width": 1}}],
         "showlegend": len(by_arm) > 1,
     }
-    note = (
-        f"Shaded: the margin of {100 * margin:g} %. "
-        "Filled points are faster or slower, open ones same or unclear."
-    )
-    shifts = side_by_side(len(by_arm))
-    traces = [_points(*arm, shift) for arm, shift in zip(by_arm.items(), shifts, strict=True)]
-    return Plot(traces, layout, note)
+    note = "Shaded: the margin. Filled points are faster or slower, open ones same or unclear."
+    return Plot([_margin_band(margins), *points], layout, note)
+
+
+def _margin_band(margins: dict[int, float]) -> Trace:
+    """Where two arms count as the same, by size: small operations have the margin in microseconds."""
+    sizes = list(margins)
+    high = [1 + margin for margin in margins.values()]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [*sizes, *reversed(sizes)],
+        "y": rounded([*high, *(1 / ratio for ratio in reversed(high))]),
+        "fill": "toself",
+        "fillcolor": "var(--margin)",
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+        "showlegend": False,
+    }
 
 
 def _points(series: Series, rows: list[Row], shift: float) -> Trace:
     certain = [row["verdict"] in ("faster", "slower") for row in rows]
-    ratios = [row["ratio"] for row in rows]
-    above = [(row["ci_high"] if row["ci_high"] is not None else row["ratio"]) - row["ratio"] for row in rows]
-    below = [row["ratio"] - (row["ci_low"] if row["ci_low"] is not None else row["ratio"]) for row in rows]
     return {
         "type": "scatter",
         "mode": "markers",
         "name": plain(series.label),
         "x": [row["nbytes"] * shift for row in rows],
-        "y": [float(f"{ratio:.5g}") for ratio in ratios],
+        "y": rounded(row["ratio"] for row in rows),
         "error_y": {
             "type": "data",
             "symmetric": False,
-            "array": [float(f"{value:.5g}") for value in above],
-            "arrayminus": [float(f"{value:.5g}") for value in below],
+            "array": rounded(row["ci_high"] - row["ratio"] for row in rows),
+            "arrayminus": rounded(row["ratio"] - row["ci_low"] for row in rows),
             "color": series.colour,
             "thickness": 1.5,
             "width": 3,

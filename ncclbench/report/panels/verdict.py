@@ -156,7 +156,8 @@ def _pair(base: str, new: str, rows: list[Row]) -> dict[str, Any]:
 
 
 def _named(row: Row) -> str:
-    return f"{row['op']} {row['dtype']} {format_bytes(row['nbytes'])} {row['mode']}, {verdict_text(row)}"
+    size = format_bytes(row["nbytes"])
+    return f"{row['op']} {row['dtype']}, size {size}, {row['mode']}: {verdict_text(row)}"
 
 
 def _peaks(report: Report) -> list[dict[str, str]]:

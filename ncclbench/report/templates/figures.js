@@ -17,7 +17,7 @@ function pageLayout() {
     automargin: true, title: { font: { size: 12 }, standoff: 8 }, fixedrange: touched,
   };
   return {
-    paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    paper_bgcolor: css("--ground"), plot_bgcolor: "rgba(0,0,0,0)",
     font: { family: getComputedStyle(document.body).fontFamily, size: 12, color: css("--muted") },
     margin: { l: 8, r: 12, t: 8, b: 8 },
     xaxis: axis, yaxis: axis, hovermode: "closest",
@@ -49,15 +49,17 @@ class FigureView {
     this.figure = figure;
     this.plot = element.querySelector(".plot");
     this.select = element.querySelector("select");
-    this.select.addEventListener("change", () => this.draw());
+    this.select.addEventListener("change", () => {
+      this.chosen = this.select.value;
+      this.draw();
+    });
   }
 
   show(family) {
     this.family = family;
     const options = Object.keys(this.figure.plots[family.key] || {});
-    const before = this.select.value;
     this.select.replaceChildren(...options.map((option) => new Option(option, option)));
-    if (this.optionChosen && options.includes(before)) this.select.value = before;
+    if (options.includes(this.chosen)) this.select.value = this.chosen;
     this.select.parentElement.hidden = options.length < 2;
     this.draw();
   }

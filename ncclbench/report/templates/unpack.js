@@ -31,4 +31,5 @@ async function loadPlotly() {
   script.nonce = document.getElementById("plotlyjs").nonce;
   script.textContent = await unpacked("plotlyjs");
   document.head.append(script);
+  if (!globalThis.Plotly) throw new Error("plotly.js did not start");
 }
