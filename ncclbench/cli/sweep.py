@@ -176,7 +176,9 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        meta = new_meta(work.plan, Description(sys.argv, params["label"], datetime.now(UTC)))
+        meta = new_meta(
+            work.plan, Description(["ncclbench", *sys.argv[1:]], params["label"], datetime.now(UTC))
+        )
     else:
         meta = former.meta
     listener = TerminalListener(as_json=params["as_json"], earlier=former.units if former else None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,11 +57,11 @@ def write_summary_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     Raises:
         MeasurementError: the system refuses the write.
     """
-    import pandas  # a third of a second, only where a table is written
-
-    # As objects, lest a column of counts with a gap in it be written as floats.
-    table = pandas.DataFrame(list(rows), dtype=object)
-    replace_file(path, table.to_csv(index=False).encode())
+    text = io.StringIO()
+    table = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    table.writeheader()
+    table.writerows(rows)
+    replace_file(path, text.getvalue().encode())
 
 
 def _row(run: Run, entry: PlannedCase, arm: Arm) -> dict[str, Any]:

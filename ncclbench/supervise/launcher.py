@@ -187,7 +187,7 @@ def _mpi_seat(
 def _is_step(environ: Variables) -> bool:
     """Whether srun started this process, which sbatch scripts and salloc shells only look like."""
     step = environ.get("SLURM_STEP_ID", "")
-    return step.isdecimal() and int(step) < LAST_NORMAL_STEP
+    return re.fullmatch(r"[0-9]{1,10}", step) is not None and int(step) < LAST_NORMAL_STEP
 
 
 def _srun(environ: Variables) -> Seat | None:
@@ -226,7 +226,7 @@ def _srun(environ: Variables) -> Seat | None:
 def _by_hand(environ: Variables, nproc_per_node: int | None) -> Seat | None:
     if "RANK" not in environ and "WORLD_SIZE" not in environ:
         return None
-    read = _Reader(environ, "RANK and WORLD_SIZE in the environment", "unset RANK and WORLD_SIZE")
+    read = _Reader(environ, "a job (RANK, WORLD_SIZE)", "unset RANK and WORLD_SIZE")
     rank, world_size = read.number("RANK"), read.number("WORLD_SIZE")
     address, port = read.text("MASTER_ADDR"), read.port()
     if "LOCAL_RANK" in environ or "LOCAL_WORLD_SIZE" in environ:
@@ -299,7 +299,9 @@ def _node_address(node: str) -> str:
         shown = ""
     match = re.search(r"\bNodeAddr=(\S+)", shown)
     if match is None:
-        raise RequestError(f"no address is known for srun's first node {node!r}: export MASTER_ADDR=... first")
+        raise RequestError(
+            f"no address is known for srun's first node {node!r}: export MASTER_ADDR=... first"
+        )
     return match[1]
 
 
@@ -316,7 +318,7 @@ class _Reader:
         value = self.environ.get(name, "").strip()
         if not value:
             raise RequestError(
-                f"{name} is missing beside what {self._launcher} sets: "
+                f"{name} is not set, though other variables of {self._launcher} are: "
                 f"set it, or {self._otherwise} to use this machine alone"
             )
         return value
@@ -326,7 +328,7 @@ class _Reader:
         if default is not None and name not in self.environ:
             return default
         value = self.text(name)
-        if not (value.isascii() and value.isdecimal()):
+        if not re.fullmatch(r"[0-9]{1,10}", value):
             raise RequestError(f"{name}={value!r} ({self._launcher}) is not a whole number: set it anew")
         return int(value)
 

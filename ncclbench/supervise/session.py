@@ -92,6 +92,7 @@ class Session:
         self._samples: SampleWriter | None = None
         self._launches = 0
         self._told_start = False
+        self._refusal: dict[str, Any] | None = None
 
     def measure(self) -> None:
         """Measure what is not yet there.
@@ -133,12 +134,18 @@ class Session:
             self._job.meeting.publish(f"assignment/{self._launches}", assignment.to_json())
         self._launches += 1
         launch(self._job, assignment, self._answer, self._folder.path)
+        if self._refusal is not None:
+            raise RequestError(f"{self._refusal['what']}: {self._refusal['mend']}")
         self._refuse_nothing_available()
 
     def _answer(self, slot: Slot, message: Any) -> None:
+        _reply(slot, self._take(message))
+
+    def _take(self, message: Any) -> bool:
+        """Deal with a message; whether the worker is to go on."""
         match message:
             case protocol.Described():
-                self._described(slot, message)
+                return self._described(message)
             case protocol.ArmReady():
                 self._arm_ready(message)
             case protocol.Settled():
@@ -146,15 +153,16 @@ class Session:
             case protocol.Cold():
                 self._cold(message)
             case protocol.Measured():
-                self._measured(slot, message)
+                self._measured(message)
             case protocol.FenceQuality():
                 self._meta["fence"] = {
                     "median_us": message.median_us,
                     "p95_us": message.p95_us,
                     "clock_error_us": message.clock_error_us,
                 }
+        return True
 
-    def _described(self, slot: Slot, message: protocol.Described) -> None:
+    def _described(self, message: protocol.Described) -> bool:
         environment = message.environment
         found = findings(
             environment,
@@ -168,10 +176,8 @@ class Session:
         if not self._told_start:
             self._told_start = True
             self._listener.started(self._folder.path, self._plan, environment, found)
-        errors = [finding for finding in found if finding["severity"] == "error"]
-        _reply(slot, not errors)
-        if errors:
-            raise RequestError(f"{errors[0]['what']}: {errors[0]['mend']}")
+        self._refusal = next((entry for entry in found if entry["severity"] == "error"), None)
+        return self._refusal is None
 
     def _arm_ready(self, message: protocol.ArmReady) -> None:
         arms = self._meta.setdefault("arms", {})
@@ -207,14 +213,13 @@ class Session:
             )
         )
 
-    def _measured(self, slot: Slot, message: protocol.Measured) -> None:
+    def _measured(self, message: protocol.Measured) -> None:
         self._writer.append(b"".join(encode_unit(unit) for unit in message.units))
         for unit in message.units:
             self._done.add((unit.case, unit.arm, unit.epoch))
             self._batches.setdefault(unit.case, unit.k)
         case: Case = self._cases[message.case]
         self._listener.measured(case, message.epoch, message.units)
-        _reply(slot, True)
 
     @property
     def _writer(self) -> SampleWriter:
@@ -297,5 +302,3 @@ def _reply(slot: Slot, answer: Any) -> None:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
-
-

@@ -224,5 +224,3 @@ def _leave_with(work: Callable[[], None]) -> None:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
-
-

@@ -165,5 +165,3 @@ class Watch:
             if text.strip():
                 with contextlib.suppress(OSError):
                     (self._log_folder / f"worker-{slot.rank}.log").write_text(text)
-
-

@@ -27,16 +27,29 @@ class Pool:
     """
 
     def __init__(self, nbytes: int, device: torch.device) -> None:
-        self.storage = torch.zeros(nbytes, dtype=torch.uint8, device=device)
+        self.storage = torch.empty(nbytes, dtype=torch.uint8, device=device)
         self._held: torch.dtype | None = None
+        self._worn = 0
 
     def hold(self, dtype: torch.dtype, pattern: Pattern) -> None:
-        """See that every byte is part of an ordinary value of ``dtype``: never time zeros or NaN."""
-        if self._held == dtype:
-            return
+        """See that every byte is part of an ordinary value of ``dtype``: never time zeros or NaN.
+
+        The first time is also what touches every page, outside the clock.
+        """
+        if self._held != dtype:
+            self._fill(dtype, pattern)
+
+    def wear(self, reductions: int, dtype: torch.dtype, pattern: Pattern) -> None:
+        """Reckon with so many more in-place sums on any byte, and fill anew before one could overflow."""
+        if self._held != dtype or self._worn + reductions > pattern.safe_reductions:
+            self._fill(dtype, pattern)
+        self._worn += reductions
+
+    def _fill(self, dtype: torch.dtype, pattern: Pattern) -> None:
         whole = self.storage.numel() // dtype.itemsize * dtype.itemsize
         pattern.fill(self.storage[:whole].view(dtype), 0, 0)
         self._held = dtype
+        self._worn = 0
 
 
 class SlotRing:
@@ -90,4 +103,3 @@ class SlotRing:
             own = self._rank * layout.count
             return Slot(send, send[own : own + layout.count])
         return Slot(send, self._view(base + self._recv_offset, layout.recv))
-

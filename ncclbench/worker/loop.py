@@ -88,4 +88,3 @@ def time_samples(
         device=on_device,
         total=np.array(ends, dtype=np.int64) - start,
     )
-

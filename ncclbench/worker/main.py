@@ -78,6 +78,7 @@ class Worker:
         self._pools: dict[str, Pool] = {}
         self._patterns: dict[tuple[str, str | None, str, bool], Pattern] = {}
         self._runners: dict[tuple[str, str], CaseRunner] = {}
+        self._unsettled = 0
 
     def run(self) -> None:
         """Describe the environment; with a plan and the supervisor's consent, measure."""
@@ -112,14 +113,13 @@ class Worker:
 
     def _ask_supervisor(self) -> bool:
         """Whether rank 0's supervisor wants the measurement to go on; the same on every rank."""
-        return bool(self._control.share(self._answer()))
-
-    def _answer(self) -> Any:
-        return self._pipe.recv() if self._task.rank == 0 else None
+        return bool(self._control.share(self._pipe.recv() if self._task.rank == 0 else None))
 
     def _tell(self, message: Any) -> None:
+        """Rank 0: tell the supervisor, which answers when it has dealt with it (see ``_settle``)."""
         if self._task.rank == 0:
             self._pipe.send(message)
+            self._unsettled += 1
 
     def _judge_fence(self) -> None:
         """Measure how far apart ranks leave the fence."""
@@ -166,6 +166,7 @@ class Worker:
         spent_s: dict[str, float] = {}
         for epoch in self._task.epochs:
             self._epoch(epoch, plan, ready, devices, refused, spent_s)
+        self._settle()
         self._control.close()
 
     def _ready_arms(self, plan: Plan) -> list[Arm]:
@@ -286,16 +287,23 @@ class Worker:
             runner.k = runner.k or k
             nth = len(visits[arm.id])
             visits[arm.id].append(
-                runner.visit(groups[arm.id].group, operations[nth], nth == 0, self._place.step)
+                runner.visit(groups[arm.id].group, operations[nth], nth == 0, self._place.step, self._settle)
             )
             k = runner.k
         turns = {
             arm.id: tuple(turn for turn, index in enumerate(order) if arms[index] is arm) for arm in arms
         }
         units = self._gather_units(case, epoch, arms, devices, visits, turns, plan)
-        if self._task.rank == 0:
-            self._pipe.send(protocol.Measured(case.key, epoch, units))
-            self._answer()
+        self._tell(protocol.Measured(case.key, epoch, units))
+
+    def _settle(self) -> None:
+        """Wait until the supervisor has done with all it was told, so that it works beside no clock.
+
+        Other ranks wait for rank 0 in the next fence.
+        """
+        while self._unsettled:
+            self._pipe.recv()
+            self._unsettled -= 1
 
     def _case_runner(self, case: Case, plan: Plan, device: Device) -> CaseRunner:
         key = (case.key, device.kind)

@@ -1,6 +1,7 @@
 """What a worker and its supervisor say to each other.
 
-Messages are plain data over a pipe that only the two of them hold. Progress goes through shared
+Messages are plain data over a pipe that only the two of them hold; the supervisor answers each of rank
+0's when it has dealt with it, so that the worker can wait for quiet before it starts the clock. Progress goes through shared
 memory instead, so that it can be read of a worker that no longer answers.
 """
 
@@ -46,7 +47,7 @@ class WorkerTask:
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Rank 0: the environment of every rank; the supervisor answers whether to go on."""
+    """Rank 0: the environment of every rank; the answer is whether to go on."""
 
     environment: dict[str, Any]
 
@@ -81,7 +82,7 @@ class Cold:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rank 0: a case in an epoch on all its arms; the supervisor answers when it is on disk."""
+    """Rank 0: a case in an epoch on all its arms."""
 
     case: str
     epoch: int
@@ -168,5 +169,3 @@ class Place:
     def idle_s(self) -> float:
         """Seconds since the last step."""
         return (time.monotonic_ns() - self._cells[_WHEN_NS]) / 1e9
-
-

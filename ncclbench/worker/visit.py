@@ -30,7 +30,7 @@ from ncclbench.worker.patterns import PERIOD, Pattern
 # Without -w: five warm-up operations, fewer where they would take longer than this all together (the
 # checked pass before them is a warm-up too).
 _USUAL_WARMUPS = 5
-_WARMUP_NS = 20_000_000
+_WARMUP_NS = 5_000_000
 
 # A batch lasts at least this long, so that launching and synchronizing once does not show in it.
 _BATCH_NS = 2_000_000
@@ -38,6 +38,9 @@ _LARGEST_BATCH = 1000
 # Short batches are repeated, as long as a block stays within this.
 _BLOCK_NS = 10_000_000
 _LARGEST_REPEATS = 3
+
+# A type has room for in-place sums when it stands this many blocks of them between two fills.
+_ROOM = 10
 
 # Shifts the data of each checked pass; any number that is no multiple of PERIOD would do.
 _SHIFT = 7_919
@@ -107,26 +110,46 @@ class CaseRunner:
         self._passes = 0
         reduces = case.redop is not None and (self._entry.result_in_send or case.in_place)
         self._grows = reduces and REDOPS[case.redop or "sum"].grows
-        self._needs_own_data = reduces and (self._grows or case.redop == "prod")
+        # Sums, and averages that are sums first, wear the pool's data: values grow. Products get data
+        # of their own, whose products do not grow.
+        self._sums = reduces and case.redop in ("sum", "avg")
+        self._fills_slots = reduces and case.redop == "prod"
         self.k = 1 if case.mode == "isolated" else k
 
-    def visit(self, group: Any, operations: int, first_in_epoch: bool, step: Callable[[], None]) -> Visit:
+    def visit(
+        self,
+        group: Any,
+        operations: int,
+        first_in_epoch: bool,
+        step: Callable[[], None],
+        quiet: Callable[[], None],
+    ) -> Visit:
         """One visit: ``operations`` timed operations on ``group``.
 
         Args:
             first_in_epoch: the group is new to this case, so it gets the full warm-up.
             step: told before each operation or batch, for the watch on progress.
+            quiet: returns when nobody on this host works beside the clock any more.
         """
         if self._entry.has_data:
             self._pool.hold(self._dtype, self._patterns(True))
-        wrong, estimate_ns = self._checked_passes(group, step)
+        elapsed_ns = []
+        wrong = 0
+        for _ in range(max(1, self._plan.check)):
+            step()
+            elapsed, bad = self._checked_pass(group, fenced=True)
+            elapsed_ns.append(elapsed)
+            wrong += bad
+        (estimate_ns,) = self._control.maximum(min(elapsed_ns))
         estimate_ns = self._warm_up(group, first_in_epoch, estimate_ns, step)
         if self.k is None:
             self.k = self._batch_size(operations, estimate_ns)
         count = operations if self._case.mode == "isolated" else self._repeats(estimate_ns)
+        quiet()
         samples = self._timed(group, count, step)
-        if self._plan.check:
-            wrong += self._checked_passes(group, step)[0]
+        for _ in range(self._plan.check):
+            step()
+            wrong += self._checked_pass(group, fenced=False)[1]
         return Visit(samples, self.k, wrong)
 
     def try_once(self, group: Any) -> None:
@@ -161,41 +184,44 @@ class CaseRunner:
         )
 
     def _run(self, call: Call) -> int:
-        """Run one call to its end behind the fence, and say how long it took in nanoseconds."""
-        self._device.synchronize()
-        self._control.fence()
+        """Run one call to its end, and say how long it took in nanoseconds."""
         before = self._device.now_ns()
         for work in call() or ():
             work.wait()
         self._device.synchronize()
         return self._device.now_ns() - before
 
-    def _checked_passes(self, group: Any, step: Callable[[], None]) -> tuple[int, int]:
-        """(wrong elements on this rank, agreed nanoseconds of the fastest pass)."""
-        wrong = 0
-        fastest = 1 << 62
-        for _ in range(max(1, self._plan.check)):
-            step()
-            self._passes += 1
-            shift = self._passes * _SHIFT % PERIOD
-            slot = self._ring.take()
-            if self._entry.has_data:
-                # All ones is no value that a pattern holds at this place, so what stays is seen.
-                slot.recv.view(torch.uint8).fill_(0xFF)
-                self._patterns(False).fill(slot.send, self._control.rank, shift)
-            fastest = min(fastest, self._run(self._bind(slot, group)))
-            if self._plan.check:
-                wrong += self._count_wrong(slot, shift)
-            if self._entry.rooted:
-                # What a rank without a result has left there must not become somebody's input.
-                self._fill(slot)
-        return wrong, self._control.maximum(fastest)[0]
+    def _checked_pass(self, group: Any, fenced: bool) -> tuple[int, int]:
+        """Run once on fresh data: (nanoseconds, wrong elements), both of this rank.
+
+        Args:
+            fenced: ranks begin together, so that the time is the operation's.
+        """
+        self._passes += 1
+        shift = self._passes * _SHIFT % PERIOD
+        slot = self._ring.take()
+        if self._entry.has_data:
+            # All ones is no value that a pattern holds at this place, so what stays is seen.
+            slot.recv.view(torch.uint8).fill_(0xFF)
+            self._patterns(False).fill(slot.send, self._control.rank, shift)
+        call = self._bind(slot, group)
+        self._device.synchronize()
+        if fenced:
+            self._control.fence()
+        elapsed = self._run(call)
+        if not self._plan.check:
+            return elapsed, 0
+        return elapsed, self._count_wrong(slot, shift)
 
     def _count_wrong(self, slot: Slot, shift: int) -> int:
         case = self._case
         result = slot.send if self._entry.result_in_send else slot.recv
         segments = self._entry.expected(self._layout, self._control.rank, case.nranks, case.root or 0)
-        pattern = self._patterns(False) if segments else None
+        if not segments:
+            # What an operation leaves on a rank without a result must not become somebody's input.
+            self._fill(slot)
+            return 0
+        pattern = self._patterns(False)
         return sum(
             pattern.count_wrong(
                 result[segment.offset : segment.offset + segment.length],
@@ -204,11 +230,10 @@ class CaseRunner:
                 shift,
             )
             for segment in segments
-            if pattern is not None
         )
 
     def _warm_up(self, group: Any, first_in_epoch: bool, estimate_ns: int, step: Callable[[], None]) -> int:
-        """Untimed operations; returns the agreed nanoseconds of the fastest one, or the estimate."""
+        """Untimed operations; returns the agreed nanoseconds of the fastest one where batches need it."""
         asked = self._plan.warmup_iters
         count = min(_USUAL_WARMUPS, _WARMUP_NS // max(1, estimate_ns)) if asked is None else asked
         if not first_in_epoch:
@@ -220,10 +245,10 @@ class CaseRunner:
         fastest = estimate_ns
         for _ in range(count):
             step()
-            if self._needs_own_data:
+            if self._sums or self._fills_slots:
                 self._fill(slot)
             fastest = min(fastest, self._run(call))
-        return self._control.maximum(fastest)[0]
+        return estimate_ns if self._case.mode == "isolated" else self._control.maximum(fastest)[0]
 
     def _batch_size(self, operations: int, estimate_ns: int) -> int:
         """Operations per sample: long enough for the clock, and no more than keeps sums finite."""
@@ -236,6 +261,17 @@ class CaseRunner:
         block_ns = (self.k or 1) * max(1, estimate_ns)
         return max(1, min(_LARGEST_REPEATS, _BLOCK_NS // block_ns))
 
+    def _pool_stands(self, operations: int) -> bool:
+        """Whether the block can use the pool's data as it is: filling every slot for it costs more."""
+        if not self._sums:
+            return True
+        pattern = self._patterns(True)
+        uses = math.ceil(operations / self._ring.count) + 1
+        if uses * _ROOM > pattern.safe_reductions:
+            return False
+        self._pool.wear(uses, self._dtype, pattern)
+        return True
+
     def _fill(self, slot: Slot) -> None:
         if self._entry.has_data:
             pattern = self._patterns(True)
@@ -247,8 +283,8 @@ class CaseRunner:
         graph = self._case.mode == "graph"
         slots = [self._ring.take() for _ in range(min(self._ring.count, k if graph else k * count))]
         calls = [self._bind(slot, group) for slot in slots]
-        for slot in slots:
-            if self._needs_own_data:
+        if self._fills_slots or not self._pool_stands(k * count):
+            for slot in slots:
                 self._fill(slot)
         batches = [[calls[(i * k + j) % len(calls)] for j in range(k)] for i in range(count)]
         limit = self._patterns(True).safe_reductions if self._grows else None

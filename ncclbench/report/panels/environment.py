@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from ncclbench.report.model import Report, Source
+from ncclbench.report.model import HOST_NAMES, Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, list_text, ranges_text
 
@@ -96,7 +96,7 @@ def _hosts(source: Source) -> list[tuple[str, dict[str, str]]]:
     """Each host's name and flat description."""
     hosts = (source.run.meta.get("environment") or {}).get("hosts") or []
     flat = [flattened(host) for host in hosts]
-    return [(host.get("hostname", f"host {index}"), host) for index, host in enumerate(flat)]
+    return [(host_name(host) or f"host {index}", host) for index, host in enumerate(flat)]
 
 
 def flattened(value: Any, path: str = "") -> dict[str, str]:
@@ -123,9 +123,9 @@ def split_by_difference(
     """What differs between hosts, or runs, and what all have alike.
 
     Args:
-        named: the name of each and its flat description. The key ``hostname`` is a name, no difference.
+        named: the name of each and its flat description. A host's name is no difference.
     """
-    keys = list(dict.fromkeys(key for _, flat in named for key in flat if key != "hostname"))
+    keys = list(dict.fromkeys(key for _, flat in named for key in flat if key not in HOST_NAMES))
     different, alike = [], []
     for key in keys:
         holders: dict[str, list[str]] = {}

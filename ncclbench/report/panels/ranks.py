@@ -6,7 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncclbench.report.figures import Figure, Plot, line, plain, size_axis, time_axis
-from ncclbench.report.model import LATENCY_MODES, Report, Row, Source, good_rows, in_order, row_units
+from ncclbench.report.model import (
+    LATENCY_MODES,
+    Report,
+    Row,
+    Source,
+    good_rows,
+    host_name,
+    in_order,
+    row_units,
+)
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import percent_text, time_text
 from ncclbench.units import format_bytes
@@ -214,5 +223,5 @@ def rank_host(source: Source, rank: int) -> str:
             hosts = environment.get("hosts") or []
             host = entry.get("host")
             if isinstance(host, int) and 0 <= host < len(hosts):
-                return str(hosts[host].get("hostname", ""))
+                return host_name(hosts[host])
     return ""

@@ -223,4 +223,3 @@ ENTRIES = (
         has_data=False,
     ),
 )
-
