@@ -28,15 +28,21 @@ class LocalControl:
     rank = 0
     nranks = 1
 
+    def maximum(self, *values: int) -> list[int]:
+        return list(values)
+
+
+class LocalFence:
+    """A fence that one rank passes after a while."""
+
+    kind = "local"
+
     def __init__(self, device: FakeDevice) -> None:
         self._device = device
 
-    def fence(self) -> None:
+    def __call__(self) -> None:
         self._device.log.append("fence")
         self._device.host_ns += 100_000
-
-    def maximum(self, *values: int) -> list[int]:
-        return list(values)
 
 
 def make_plan(**method: Any) -> Plan:
@@ -75,37 +81,72 @@ def make_runner(
     def patterns(timed: bool) -> Pattern:
         return Pattern(case.dtype, case.redop, case.nranks, plan.seed, device.torch_device, timed)
 
-    control: Any = LocalControl(device)
+    control: Any = LocalControl()
+    fence: Any = LocalFence(device)
     pool = Pool(pool_bytes, device.torch_device)
-    return CaseRunner(case, plan, control, device, pool, patterns, None)
+    return CaseRunner(case, plan, control, fence, device, pool, patterns, None)
 
 
 def case_of(plan: Plan, **changes: Any) -> Case:
     return replace(plan.planned[0], **changes)
 
 
-def test_a_block_lies_between_two_checked_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("slots", "after"), [(2, 1), (3, 0)])
+def test_a_block_follows_a_checked_pass_and_its_last_result_or_a_pass_after_it_is_checked(
+    monkeypatch: pytest.MonkeyPatch, slots: int, after: int
+) -> None:
     device = FakeDevice()
     plan = make_plan(warmup_iters=2)
-    runner = make_runner(monkeypatch, device, 10_000, plan, case_of(plan, mode="isolated"))
+    runner = make_runner(
+        monkeypatch, device, 10_000, plan, case_of(plan, mode="isolated"), pool_bytes=slots * 4096
+    )
     visit = runner.visit(None, 5, True, nothing, nothing)
-    assert device.log.count("call") == 1 + 2 + 5 + 1
+    assert device.log.count("call") == 1 + 2 + 5 + after
     assert len(visit.samples.total) == 5
     assert visit.samples.total.tolist() == [11_000] * 5
     assert visit.wrong == 0
     assert visit.k == 1
 
 
-def test_wrong_elements_are_counted_in_both_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("slots", [2, 3, 100])
+@pytest.mark.parametrize("mode", ["isolated", "back-to-back", "graph"])
+def test_wrong_elements_are_counted_before_the_block_and_at_its_end(
+    monkeypatch: pytest.MonkeyPatch, slots: int, mode: str
+) -> None:
     plan = make_plan(warmup_iters=0)
 
     def spoil(bound: Any) -> None:
         bound.send[3] += 1
 
     runner = make_runner(
-        monkeypatch, FakeDevice(), 10_000, plan, case_of(plan, mode="isolated"), effect=spoil
+        monkeypatch,
+        FakeDevice(),
+        30_000_000,
+        plan,
+        case_of(plan, mode=mode),
+        pool_bytes=slots * 4096,
+        effect=spoil,
     )
-    assert runner.visit(None, 2, True, nothing, nothing).wrong == 2
+    assert runner.visit(None, 4, True, nothing, nothing).wrong == 2
+
+
+@pytest.mark.parametrize("mode", ["isolated", "back-to-back", "graph"])
+def test_an_error_of_the_last_timed_operation_alone_is_seen(
+    monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    plan = make_plan(warmup_iters=0)
+    calls = []
+
+    def spoil_the_fifth(bound: Any) -> None:
+        calls.append(1)
+        if len(calls) == 5:
+            bound.send[3] += 1
+
+    runner = make_runner(
+        monkeypatch, FakeDevice(), 30_000_000, plan, case_of(plan, mode=mode), effect=spoil_the_fifth
+    )
+    # One untimed pass, then four operations: in one batch or replay, or one by one.
+    assert runner.visit(None, 4, True, nothing, nothing).wrong == 1
 
 
 def test_no_check_means_no_count_and_still_one_untimed_pass(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +163,7 @@ def test_the_usual_warm_up_stops_where_operations_are_slow(monkeypatch: pytest.M
         plan = make_plan()
         runner = make_runner(monkeypatch, device, operation_ns, plan, case_of(plan, mode="isolated"))
         runner.visit(None, 3, True, nothing, nothing)
-        assert device.log.count("call") == 2 + warmups + 3
+        assert device.log.count("call") == 1 + warmups + 3
 
 
 def test_batches_of_fast_operations_are_long_enough_for_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,7 +211,7 @@ def test_a_graph_is_reset_when_its_replay_fails(monkeypatch: pytest.MonkeyPatch)
 
     def fail_later(bound: Any) -> None:
         calls.append(1)
-        if len(calls) > 3:
+        if len(calls) > 2:
             raise RuntimeError("peer gone")
 
     runner = make_runner(
@@ -218,7 +259,7 @@ def test_progress_is_told_before_every_operation(monkeypatch: pytest.MonkeyPatch
     plan = make_plan(warmup_iters=2)
     runner = make_runner(monkeypatch, FakeDevice(), 10_000, plan, case_of(plan, mode="isolated"))
     runner.visit(None, 5, True, lambda: steps.append(1), nothing)
-    assert len(steps) == 1 + 2 + 5 + 1
+    assert len(steps) == 1 + 2 + 5
 
 
 @pytest.mark.parametrize("op", [name for name, entry in COLLECTIVES.items() if entry.has_data])

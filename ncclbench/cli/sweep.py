@@ -186,12 +186,19 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
     with work.folder as folder:
         try:
             if meta["status"] != "complete":
-                Session(job, work.plan, folder, meta, former, listener).measure()
+                Session(job, work.plan, folder, meta, former, listener, _load_the_rest).measure()
         except NcclbenchError as error:
             ended = error
         finally:
             listener.ended()
         return _conclude(folder.path, ended, params)
+
+
+def _load_the_rest() -> None:
+    """Import what rows and the report need: half a second that costs nothing while workers start."""
+    import ncclbench.compare.paired
+    import ncclbench.report.build
+    import ncclbench.stats.rows  # noqa: F401
 
 
 def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:

@@ -73,7 +73,7 @@ class RunMeta(TypedDict):
     arms: NotRequired[dict[str, ArmMeta]]
     preflight: NotRequired[list[Finding]]
     attempts: NotRequired[list[dict[str, Any]]]
-    fence: NotRequired[dict[str, float | None] | None]
+    fence: NotRequired[dict[str, float | str | None] | None]
     status: NotRequired[str]
     message: NotRequired[str | None]
 

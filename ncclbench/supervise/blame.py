@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ncclbench.plan.model import Plan
 from ncclbench.units import format_bytes
-from ncclbench.worker.protocol import NOWHERE
+from ncclbench.worker.board import NOWHERE
 
 # What a rank says whose peer has gone: it is a consequence, not a cause.
 _PEER_WORDS = (

@@ -15,7 +15,8 @@ from ncclbench.supervise.rendezvous import Rendezvous, meet_alone, meet_others
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.supervise.watch import Watch
-from ncclbench.worker.protocol import Board, Place, WorkerTask
+from ncclbench.worker.board import Board
+from ncclbench.worker.protocol import WorkerTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,9 +108,15 @@ class Assignment:
 
 
 def launch(
-    job: Job, assignment: Assignment, answer: Callable[[Slot, Any], None], log_folder: Path | None
+    job: Job,
+    assignment: Assignment,
+    answer: Callable[[Slot, Any], None],
+    log_folder: Path | None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Fork this host's workers, pass their messages to ``answer``, and return when they are done.
+
+    ``meanwhile`` runs while the workers start and nothing is timed yet.
 
     Raises:
         Interrupted, MeasurementError: see ``Watch.run``; no worker is left in any case.
@@ -118,13 +125,13 @@ def launch(
     first_local = 0 if job.seat is None else job.seat.local_rank
     board = Board(len(ranks))
 
-    def work(rank: int, pipe: Connection, place: Place) -> None:
+    def work(slot: int, pipe: Connection) -> None:
         # Imported in the worker: the supervisor itself needs nothing of it.
         from ncclbench.worker.main import run_worker
 
         task = WorkerTask(
-            rank=rank,
-            local_rank=first_local + (rank - ranks[0]),
+            rank=ranks[slot],
+            local_rank=first_local + slot,
             local_ranks=job.local_ranks,
             nranks=job.nranks,
             one_host=job.local_ranks == job.nranks,
@@ -135,10 +142,13 @@ def launch(
             attempt=assignment.attempt,
             timeout_s=assignment.timeout_s,
         )
-        run_worker(task, job.meeting.worker_store(assignment.number), pipe, place)
+        # The gate is for workers of one supervisor; those of several meet over the control plane.
+        gate = board.gate(slot) if job.seat is None else None
+        run_worker(task, job.meeting.worker_store(assignment.number), pipe, board.place(slot), gate)
 
     with Slots() as slots:
         slots.start(ranks, board, work)
+        meanwhile()
         Watch(
             slots, job.meeting, job.signals, assignment.plan, assignment.timeout_s, answer, log_folder
         ).run()

@@ -27,6 +27,8 @@ DEFAULT_PORT = 29500
 # slurm.h, SLURM_MAX_NORMAL_STEP_ID: batch scripts, interactive shells (salloc) and the external step
 # have numbers above it, though they carry all of a step's variables.
 LAST_NORMAL_STEP = 0xFFFFFFF0
+# One entry of Slurm's node list: commas separate hosts outside brackets and ranges inside them.
+_NODES = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,13 +86,14 @@ def expand_nodelist(text: str) -> list[str]:
     Raises:
         RequestError: not a node list.
     """
+    if re.fullmatch(rf"{_NODES}(?:,{_NODES})*", text) is None:
+        raise _bad_nodelist(text)
     hosts: list[str] = []
-    # Commas separate hosts outside brackets and ranges inside them.
-    for item in re.findall(r"(?:[^,\[\]]|\[[^\[\]]*\])+", text):
+    for item in re.findall(_NODES, text):
         pieces = re.split(r"\[([^\]]*)\]", item)  # literal, ranges, literal, ranges, ..., literal
         choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
         hosts += map("".join, product(*choices))
-    if not hosts or any(set("[]") & set(host) for host in hosts) or text.count("[") != text.count("]"):
+    if not hosts:
         raise _bad_nodelist(text)
     return hosts
 

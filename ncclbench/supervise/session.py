@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
@@ -74,13 +74,20 @@ class Session:
         meta: dict[str, Any],
         former: Run | None,
         listener: Listener,
+        meanwhile: Callable[[], None],
     ) -> None:
-        """``former``: the run as it stands when it is resumed, else None."""
+        """A measurement that has not begun.
+
+        Args:
+            former: the run as it stands when it is resumed, else None.
+            meanwhile: what to do while workers start and nothing is timed yet.
+        """
         self._job = job
         self._plan = plan
         self._folder = folder
         self._meta = meta
         self._listener = listener
+        self._meanwhile = meanwhile
         self._cases = {case.key: case for case in plan.planned}
         self._attempt = len(meta["attempts"])
         self._done: set[tuple[str, str, int]] = set()
@@ -133,7 +140,7 @@ class Session:
         if self._job.nranks > 1 and self._job.seat is not None:
             self._job.meeting.publish(f"assignment/{self._launches}", assignment.to_json())
         self._launches += 1
-        launch(self._job, assignment, self._answer, self._folder.path)
+        launch(self._job, assignment, self._answer, self._folder.path, self._meanwhile)
         if self._refusal is not None:
             raise RequestError(f"{self._refusal['what']}: {self._refusal['mend']}")
         self._refuse_nothing_available()
@@ -156,6 +163,7 @@ class Session:
                 self._measured(message)
             case protocol.FenceQuality():
                 self._meta["fence"] = {
+                    "kind": message.kind,
                     "median_us": message.median_us,
                     "p95_us": message.p95_us,
                     "clock_error_us": message.clock_error_us,

@@ -17,7 +17,7 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO, Any
 
-from ncclbench.worker.protocol import Board, Place
+from ncclbench.worker.board import Board, Place
 
 _PR_SET_PDEATHSIG = 1
 # A stopped process does not answer; any other prints its stack within a moment.
@@ -95,10 +95,8 @@ class Slots:
                 slot.pipe.close()
             slot.log.close()
 
-    def start(
-        self, ranks: Iterable[int], board: Board, work: Callable[[int, Connection, Place], None]
-    ) -> None:
-        """Fork a worker for each rank; ``work(rank, pipe, place)`` runs in it.
+    def start(self, ranks: Iterable[int], board: Board, work: Callable[[int, Connection], None]) -> None:
+        """Fork a worker for each rank; ``work(slot, pipe)`` runs in it.
 
         The parent holds no CUDA context and has made no tensor operation, which is what makes a fork
         of it a clean start.
@@ -118,7 +116,7 @@ class Slots:
                 for other in self.slots:
                     if other.pipe is not None:
                         other.pipe.close()
-                _leave_with(partial(work, rank, theirs, place))
+                _leave_with(partial(work, number, theirs))
             theirs.close()
             self.slots.append(Slot(rank, place, pid, os.pidfd_open(pid), ours, log))
 

@@ -10,7 +10,6 @@ from typing import Any, TextIO
 
 from ncclbench import __version__
 from ncclbench.plan.model import Case, Plan
-from ncclbench.stats.summary import summary_row
 from ncclbench.store.model import Unit
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
@@ -103,6 +102,10 @@ class TerminalListener:
 
     def _show_rows(self, case: Case) -> None:
         """The case's rows, one per arm, each shown once."""
+        # Imported with the first row, when it is long loaded: it brings scipy, and workers could have
+        # started before.
+        from ncclbench.stats.summary import summary_row
+
         plan, table = self._plan, self._table
         if plan is None or table is None:
             return

@@ -1,4 +1,4 @@
-"""The control plane: a gloo group on the CPU that agrees, gathers and fences; never used inside the clock."""
+"""The control plane: a gloo group on the CPU that agrees and gathers; never used inside the clock."""
 
 from __future__ import annotations
 
@@ -12,12 +12,6 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-# Calls from which the spin is calibrated, and its bounds: long enough that everybody has left the
-# control plane's exchange, short enough to cost nothing.
-_CALIBRATION_CALLS = 30
-_LEAST_SPIN_NS = 30_000
-_LARGEST_SPIN_NS = 5_000_000
-
 
 class ControlPlane:
     """The default process group, and what the ranks agree on over it.
@@ -26,6 +20,7 @@ class ControlPlane:
         rank, nranks: this worker's place.
         clock_offset_ns: add to this rank's clock to read rank 0's; 0 where ranks share a host.
         clock_error_ns: how wrong that may be.
+        shared_clock: all ranks read one clock.
     """
 
     def __init__(self, store: Any, rank: int, nranks: int, timeout_s: float) -> None:
@@ -33,13 +28,10 @@ class ControlPlane:
         self.nranks = nranks
         self.clock_offset_ns = 0
         self.clock_error_ns = 0
-        self._shared_clock = True
+        self.shared_clock = True
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=timeout_s)
         )
-        self._moment = torch.zeros(1, dtype=torch.int64)
-        self._moment_view = self._moment.numpy()
-        self._spin_ns = _LEAST_SPIN_NS
 
     def close(self) -> None:
         """End the default group."""
@@ -82,8 +74,8 @@ class ControlPlane:
         The first rank of every other host exchanges messages with rank 0; half the shortest round
         trip bounds the error (Cristian 1989). Ranks of one host share CLOCK_MONOTONIC exactly.
         """
-        self._shared_clock = len(set(hosts)) == 1
-        if self._shared_clock:
+        self.shared_clock = len(set(hosts)) == 1
+        if self.shared_clock:
             return
         leaders = {host: rank for rank, host in reversed(list(enumerate(hosts)))}
         offsets = torch.zeros(2 * self.nranks, dtype=torch.int64)
@@ -122,27 +114,3 @@ class ControlPlane:
             dist.recv(message, src=0)
             message[0] = time.perf_counter_ns()
             dist.send(message, dst=0)
-
-    def calibrate_fence(self) -> None:
-        """Fix the spin, the same on every rank: what one exchange takes, nearly always."""
-        durations = []
-        for _ in range(_CALIBRATION_CALLS):
-            before = time.perf_counter_ns()
-            self.fence()
-            durations.append(time.perf_counter_ns() - before - self._spin_ns)
-        usual = int(np.quantile(durations, 0.9))
-        (agreed,) = self.maximum(usual)
-        self._spin_ns = min(max(agreed, _LEAST_SPIN_NS), _LARGEST_SPIN_NS)
-
-    def fence(self) -> None:
-        """Return at nearly the same moment on every rank, the same way for every arm.
-
-        One exchange tells that everybody has come; then all spin. Where they share a clock they spin
-        to one agreed moment, elsewhere for one agreed time.
-        """
-        now = time.perf_counter_ns
-        self._moment_view[0] = now() + self._spin_ns
-        dist.all_reduce(self._moment, op=dist.ReduceOp.MAX)
-        until = int(self._moment_view[0]) if self._shared_clock else now() + self._spin_ns
-        while now() < until:
-            pass

@@ -18,9 +18,11 @@ from ncclbench.plan.schedule import creation_order, split_iterations, visit_orde
 from ncclbench.store.model import Unit
 from ncclbench.tables.backends import find_backend
 from ncclbench.worker import protocol
+from ncclbench.worker.board import NOWHERE, Gate, Place
 from ncclbench.worker.buffers import Pool
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.device import CpuDevice, Device
+from ncclbench.worker.fence import Fence, make_fence
 from ncclbench.worker.groups import (
     ArmGroup,
     close_group,
@@ -31,7 +33,7 @@ from ncclbench.worker.groups import (
 )
 from ncclbench.worker.patterns import Pattern
 from ncclbench.worker.probe import first_line, probe
-from ncclbench.worker.protocol import NOWHERE, Place, WorkerTask
+from ncclbench.worker.protocol import WorkerTask
 from ncclbench.worker.visit import CaseRunner, Visit
 
 # The supervisor's deadline must come first: it can name the rank, the libraries' timeouts cannot.
@@ -41,16 +43,17 @@ _LIBRARY_TIMEOUT_EXTRA_S = 15.0
 _FENCE_SAMPLES = 40
 
 
-def run_worker(task: WorkerTask, store: Any, pipe: Connection, place: Place) -> None:
+def run_worker(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Gate | None) -> None:
     """Do the task; tell the supervisor how it ended.
 
     Args:
         store: a torch store that all workers of this launch share and nobody else uses.
         pipe: to the supervisor.
         place: this worker's progress.
+        gate: where one supervisor has forked all ranks.
     """
     try:
-        Worker(task, store, pipe, place).run()
+        Worker(task, store, pipe, place, gate).run()
         pipe.send(protocol.Done())
     except Exception as error:  # everything a backend may raise must reach the supervisor as words
         pipe.send(protocol.Raised(first_line(error), type(error).__name__, traceback.format_exc()))
@@ -63,10 +66,13 @@ class _Stopped(Exception):
 class Worker:
     """One rank's part in a run."""
 
-    def __init__(self, task: WorkerTask, store: Any, pipe: Connection, place: Place) -> None:
+    def __init__(
+        self, task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Gate | None
+    ) -> None:
         self._task = task
         self._pipe = pipe
         self._place = place
+        self._gate = gate
         self._library_timeout_s = task.timeout_s * _LIBRARY_TIMEOUT_FACTOR + _LIBRARY_TIMEOUT_EXTRA_S
         plan = task.plan
         prepare_environment(task.one_host, plan is not None and plan.share_gpu, _ranks_per_gpu(task))
@@ -90,9 +96,9 @@ class Worker:
         if not self._ask_supervisor():
             return
         self._control.synchronise_clocks(hosts)
-        self._control.calibrate_fence()
-        self._judge_fence()
-        self._measure(self._task.plan)
+        fence = make_fence(self._gate, self._control)
+        self._judge(fence)
+        self._measure(self._task.plan, fence)
 
     def _wants_cuda(self) -> bool:
         return self._task.plan is None and torch.cuda.is_available()
@@ -121,17 +127,18 @@ class Worker:
             self._pipe.send(message)
             self._unsettled += 1
 
-    def _judge_fence(self) -> None:
+    def _judge(self, fence: Fence) -> None:
         """Measure how far apart ranks leave the fence."""
         left = np.zeros(_FENCE_SAMPLES, dtype=np.int64)
         for index in range(_FENCE_SAMPLES):
-            self._control.fence()
+            fence()
             left[index] = time.perf_counter_ns() + self._control.clock_offset_ns
         everybody = self._control.gather_array(left)
         if everybody is not None:
             skew_us = np.ptp(np.stack(everybody), axis=0) / 1e3
             self._tell(
                 protocol.FenceQuality(
+                    fence.kind,
                     float(np.median(skew_us)),
                     float(np.quantile(skew_us, 0.95)),
                     self._control.clock_error_ns / 1e3,
@@ -150,7 +157,8 @@ class Worker:
                 self._devices[kind] = CpuDevice()
         return self._devices[kind]
 
-    def _measure(self, plan: Plan) -> None:
+    def _measure(self, plan: Plan, fence: Fence) -> None:
+        self._fence = fence
         ready = self._ready_arms(plan)
         if not ready:
             return
@@ -218,7 +226,8 @@ class Worker:
             return self._patterns[key]
 
         pool = self._pools[device.kind]
-        return CaseRunner(case, plan, self._control, device, pool, patterns, self._task.batches.get(case.key))
+        k = self._task.batches.get(case.key)
+        return CaseRunner(case, plan, self._control, self._fence, device, pool, patterns, k)
 
     def _epoch(
         self,

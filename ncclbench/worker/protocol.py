@@ -1,14 +1,11 @@
 """What a worker and its supervisor say to each other.
 
 Messages are plain data over a pipe that only the two of them hold; the supervisor answers each of rank
-0's when it has dealt with it, so that the worker can wait for quiet before it starts the clock. Progress goes through shared
-memory instead, so that it can be read of a worker that no longer answers.
+0's when it has dealt with it, so that the worker can wait for quiet before it starts the clock.
 """
 
 from __future__ import annotations
 
-import mmap
-import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -91,8 +88,9 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class FenceQuality:
-    """Rank 0: how well the fence aligns ranks, microseconds."""
+    """Rank 0: which fence it is, and how well it aligns ranks, microseconds."""
 
+    kind: str
     median_us: float
     p95_us: float
     clock_error_us: float
@@ -110,62 +108,3 @@ class Raised:
 @dataclass(frozen=True, slots=True)
 class Done:
     """Any rank: everything asked for is measured."""
-
-
-_STEPS, _CASE, _ARM, _EPOCH, _WHEN_NS = range(5)
-_FIELDS = 5
-NOWHERE = -1
-
-
-class Board:
-    """Progress of one host's workers in memory that supervisor and workers share.
-
-    Made before the fork. Each worker writes its own place only, with plain stores.
-    """
-
-    def __init__(self, slots: int) -> None:
-        self._memory = mmap.mmap(-1, slots * _FIELDS * 8)
-        self._cells = memoryview(self._memory).cast("q")
-        for slot in range(slots):
-            self.place(slot).reset()
-
-    def place(self, slot: int) -> Place:
-        """The cells of one worker."""
-        return Place(self._cells[slot * _FIELDS : (slot + 1) * _FIELDS])
-
-
-class Place:
-    """Where one worker is: steps taken, and the case, arm and epoch it is at."""
-
-    def __init__(self, cells: memoryview) -> None:
-        self._cells = cells
-
-    def reset(self) -> None:
-        """Forget a former worker."""
-        self._cells[_STEPS] = 0
-        self.enter(NOWHERE, NOWHERE, NOWHERE)
-
-    def enter(self, case: int, arm: int, epoch: int) -> None:
-        """Begin with a case on an arm, by their places in the plan; NOWHERE outside of any."""
-        self._cells[_CASE], self._cells[_ARM], self._cells[_EPOCH] = case, arm, epoch
-        self.step()
-
-    def step(self) -> None:
-        """Begin with the next operation or batch."""
-        self._cells[_STEPS] += 1
-        self._cells[_WHEN_NS] = time.monotonic_ns()
-
-    @property
-    def steps(self) -> int:
-        """How far the worker has come."""
-        return int(self._cells[_STEPS])
-
-    @property
-    def at(self) -> tuple[int, int, int]:
-        """(case, arm, epoch) as given to ``enter``."""
-        return int(self._cells[_CASE]), int(self._cells[_ARM]), int(self._cells[_EPOCH])
-
-    @property
-    def idle_s(self) -> float:
-        """Seconds since the last step."""
-        return (time.monotonic_ns() - self._cells[_WHEN_NS]) / 1e9

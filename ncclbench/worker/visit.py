@@ -1,4 +1,4 @@
-"""One visit to an arm: checked pass, warm-up, timed block, checked pass.
+"""One visit to an arm: checked pass, warm-up, timed block whose last result is checked.
 
 Every rank takes the same decisions here: they rest on values agreed over the control plane, never on
 what one rank alone has seen.
@@ -24,13 +24,14 @@ from ncclbench.worker.buffers import Pool, Slot, SlotRing
 from ncclbench.worker.compat import CollectiveApi
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.device import Device
+from ncclbench.worker.fence import Fence
 from ncclbench.worker.loop import Samples, time_samples
 from ncclbench.worker.patterns import PERIOD, Pattern
 
 # Without -w: five warm-up operations, fewer where they would take longer than this all together (the
 # checked pass before them is a warm-up too).
 _USUAL_WARMUPS = 5
-_WARMUP_NS = 5_000_000
+_WARMUP_NS = 3_000_000
 
 # A batch lasts at least this long, so that launching and synchronizing once does not show in it.
 _BATCH_NS = 2_000_000
@@ -90,6 +91,7 @@ class CaseRunner:
         case: Case,
         plan: Plan,
         control: ControlPlane,
+        fence: Fence,
         device: Device,
         pool: Pool,
         patterns: Callable[[bool], Pattern],
@@ -98,6 +100,7 @@ class CaseRunner:
         self._case = case
         self._plan = plan
         self._control = control
+        self._fence = fence
         self._device = device
         self._entry = COLLECTIVES[case.op]
         self._dtype: torch.dtype = getattr(torch, case.dtype) if self._entry.has_data else torch.uint8
@@ -108,6 +111,9 @@ class CaseRunner:
             pool.storage, self._entry, self._layout, self._dtype, control.rank, case.in_place
         )
         self._passes = 0
+        # With a slot to spare, the block's last operation has one of its own and is checked itself.
+        self._checks_last = plan.check > 0 and self._ring.count > 2
+        self._turning = self._ring.count - self._checks_last
         reduces = case.redop is not None and (self._entry.result_in_send or case.in_place)
         self._grows = reduces and REDOPS[case.redop or "sum"].grows
         # Sums, and averages that are sums first, wear the pool's data: values grow. Products get data
@@ -146,8 +152,9 @@ class CaseRunner:
             self.k = self._batch_size(operations, estimate_ns)
         count = operations if self._case.mode == "isolated" else self._repeats(estimate_ns)
         quiet()
-        samples = self._timed(group, count, step)
-        for _ in range(self._plan.check):
+        samples, bad = self._timed(group, count, step)
+        wrong += bad
+        for _ in range(self._plan.check - self._checks_last):
             step()
             wrong += self._checked_pass(group, fenced=False)[1]
         return Visit(samples, self.k, wrong)
@@ -197,21 +204,26 @@ class CaseRunner:
         Args:
             fenced: ranks begin together, so that the time is the operation's.
         """
-        self._passes += 1
-        shift = self._passes * _SHIFT % PERIOD
         slot = self._ring.take()
-        if self._entry.has_data:
-            # All ones is no value that a pattern holds at this place, so what stays is seen.
-            slot.recv.view(torch.uint8).fill_(0xFF)
-            self._patterns(False).fill(slot.send, self._control.rank, shift)
+        shift = self._fresh_data(slot)
         call = self._bind(slot, group)
         self._device.synchronize()
         if fenced:
-            self._control.fence()
+            self._fence()
         elapsed = self._run(call)
         if not self._plan.check:
             return elapsed, 0
         return elapsed, self._count_wrong(slot, shift)
+
+    def _fresh_data(self, slot: Slot) -> int:
+        """Fill the slot with data that no pass has had; returns the shift that ``_count_wrong`` needs."""
+        self._passes += 1
+        shift = self._passes * _SHIFT % PERIOD
+        if self._entry.has_data:
+            # All ones is no value that a pattern holds at this place, so what stays is seen.
+            slot.recv.view(torch.uint8).fill_(0xFF)
+            self._patterns(False).fill(slot.send, self._control.rank, shift)
+        return shift
 
     def _count_wrong(self, slot: Slot, shift: int) -> int:
         case = self._case
@@ -254,7 +266,7 @@ class CaseRunner:
         """Operations per sample: long enough for the clock, and no more than keeps sums finite."""
         wanted = max(operations, math.ceil(_BATCH_NS / max(1, estimate_ns)))
         if self._grows:
-            wanted = min(wanted, self._ring.count * self._patterns(True).safe_reductions)
+            wanted = min(wanted, self._turning * self._patterns(True).safe_reductions)
         return max(1, min(wanted, _LARGEST_BATCH))
 
     def _repeats(self, estimate_ns: int) -> int:
@@ -266,7 +278,7 @@ class CaseRunner:
         if not self._sums:
             return True
         pattern = self._patterns(True)
-        uses = math.ceil(operations / self._ring.count) + 1
+        uses = math.ceil(operations / self._turning) + 1
         if uses * _ROOM > pattern.safe_reductions:
             return False
         self._pool.wear(uses, self._dtype, pattern)
@@ -278,28 +290,47 @@ class CaseRunner:
             pattern.fill(slot.recv, self._control.rank, 0)
             pattern.fill(slot.send, self._control.rank, 0)
 
-    def _timed(self, group: Any, count: int, step: Callable[[], None]) -> Samples:
+    def _timed(self, group: Any, count: int, step: Callable[[], None]) -> tuple[Samples, int]:
+        """The block, and the wrong elements of its last operation where that is checked.
+
+        It has a slot of its own with fresh data then, so what is checked is a result of the timed block
+        itself and not of an operation after it.
+        """
         k = self.k or 1
         graph = self._case.mode == "graph"
-        slots = [self._ring.take() for _ in range(min(self._ring.count, k if graph else k * count))]
+        slots = [self._ring.take() for _ in range(min(self._turning, k if graph else k * count))]
         calls = [self._bind(slot, group) for slot in slots]
         if self._fills_slots or not self._pool_stands(k * count):
             for slot in slots:
                 self._fill(slot)
         batches = [[calls[(i * k + j) % len(calls)] for j in range(k)] for i in range(count)]
+        last, shift = None, 0
+        if self._checks_last:
+            last = self._ring.take()
+            shift = self._fresh_data(last)
+            batches[0 if graph else -1][-1] = self._bind(last, group)
         limit = self._patterns(True).safe_reductions if self._grows else None
         uses = _Uses(slots, k, graph, limit, self._fill)
 
         def between(index: int) -> None:
+            nonlocal shift
             step()
             uses.before(index)
+            if last is not None and graph and index == count - 1:
+                # Every replay before this one has used the slot too.
+                shift = self._fresh_data(last)
             self._device.synchronize()
 
-        if not graph:
-            return time_samples(self._device, batches, self._control.fence, between)
-        replay = self._device.capture(batches[0])
+        if graph:
+            samples = self._time_replays(batches[0], count, between)
+        else:
+            samples = time_samples(self._device, batches, self._fence, between)
+        return samples, 0 if last is None else self._count_wrong(last, shift)
+
+    def _time_replays(self, calls: list[Call], count: int, between: Callable[[int], None]) -> Samples:
+        replay = self._device.capture(calls)
         try:
-            return time_samples(self._device, [(replay,)] * count, self._control.fence, between)
+            return time_samples(self._device, [(replay,)] * count, self._fence, between)
         finally:
             # Before its group goes: a live graph makes the group's end hang (pytorch#115388).
             replay.reset()
