@@ -5,6 +5,8 @@ VENV ?= .venv
 OLDEST_VENV ?= .venv-oldest
 # The oldest torch the code is tested with: the one pyproject.toml asks for.
 OLDEST_TORCH := 2.13.0
+# What runs on it: whatever calls torch.
+OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py patterns.py visit.py)
 # More arguments for pytest: make test PYTEST_ARGS="-k sweep"
 PYTEST_ARGS ?=
 
@@ -27,13 +29,16 @@ test: $(VENV)/.installed-dev ## set up and run the tests
 test-full: $(VENV)/.installed-dev ## the slower tests that make test leaves out
 	@$(RUN)/python -m pytest -m full $(PYTEST_ARGS)
 
-test-oldest: $(OLDEST_VENV)/.installed ## the tests that must also pass on the oldest torch
-	@$(OLDEST_VENV)/bin/python -m pytest -m oldest_torch $(PYTEST_ARGS)
+test-oldest: $(OLDEST_VENV)/.installed ## the tests that call torch, on the oldest torch that is supported
+	@$(OLDEST_VENV)/bin/python -m pytest -m "not full" $(OLDEST_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
 	@$(RUN)/mypy
+
+bench: $(VENV)/.installed-dev ## the figures of docs/performance.md
+	@for script in benchmarks/*.py; do echo "$$script"; $(RUN)/python $$script || exit; done
 
 constraints: $(VENV)/.installed-dev ## write constraints.txt anew from what is installed in .venv
 	@$(RUN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel > constraints.txt

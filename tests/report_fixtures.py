@@ -42,7 +42,7 @@ def make_case(op: str, nbytes: int, mode: str = "isolated", dtype: str = "float3
 def make_host(index: int) -> dict[str, Any]:
     """What a run keeps of a host."""
     return {
-        "hostname": f"node-{index:02d}",
+        "name": f"node-{index:02d}",
         "cpu": {"model": "EPYC 9554", "cores": 64},
         "memory_bytes": 810_000_000_000,
         "torch": "2.15.0",

@@ -44,7 +44,7 @@ def test_json_holds_the_rows_and_where_the_page_is(
     assert run_command(["report", str(folder), "--out", str(page), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["ok"], document["run"], document["report"]) == (True, str(folder), str(page))
-    assert document["environment"]["hosts"][0]["hostname"] == "node-00"
+    assert document["environment"]["hosts"][0]["name"] == "node-00"
     assert [(row["nbytes"], row["arm"]) for row in document["rows"]] == [
         (1024, "gloo"),
         (1024, "gloo#2"),

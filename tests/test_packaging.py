@@ -15,13 +15,14 @@ import sysconfig
 import tarfile
 import tomllib
 import zipfile
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
-
-from tests.tools import require_tool
+from test_layering import MODULES, imported_names
+from tools import require_tool
 
 ROOT = Path(__file__).resolve().parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -155,6 +156,17 @@ def test_a_checkout_runs_from_its_root_uninstalled(tree: Path, tmp_path: Path) -
     assert "sweep" in run(python, "-m", "ncclbench", "--help", cwd=tree)
 
 
+@pytest.mark.full
+def test_demo_ends_with_the_path_of_its_report(installed: Path, tree: Path) -> None:
+    """All but the setting up, which the markers say is done: `make test` itself has done it here."""
+    for marker in (".installed", ".installed-dev"):
+        (installed.parent / marker).touch()
+    shown = run(require_tool("make"), f"VENV={installed.parent}", "demo", cwd=tree)
+    label, page = shown.splitlines()[-1].split()
+    assert label == "report:"
+    assert (tree / page).read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
 # The pinned versions.
 
 
@@ -181,6 +193,19 @@ def test_every_requirement_is_pinned_to_a_version_it_allows() -> None:
     assert len(asked) > 20
     wrong = [str(r) for r in asked if not r.specifier.contains(versions.get(normal(r.name), "0"))]
     assert not wrong
+
+
+def test_everything_imported_is_asked_for() -> None:
+    """Also what another requirement happens to bring."""
+    asked = {normal(Requirement(text).name) for text in PROJECT["project"]["dependencies"]}
+    optional = PROJECT["project"]["optional-dependencies"].values()
+    asked |= {normal(Requirement(text).name) for texts in optional for text in texts}
+    imported = {name.partition(".")[0] for path in MODULES.values() for name in imported_names(path)}
+    foreign = imported - sys.stdlib_module_names - {"ncclbench"}
+    packages = packages_distributions()
+    assert {
+        name for name in foreign if not asked & {normal(dist) for dist in packages.get(name, ())}
+    } == set()
 
 
 def test_the_oldest_torch_is_one_number_everywhere() -> None:

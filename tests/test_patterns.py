@@ -78,9 +78,7 @@ def test_a_copy_is_recognised_and_its_errors_are_counted(dtype: str) -> None:
     assert pattern.count_wrong(tensor, 0, 0, 99) == 3
 
 
-@pytest.mark.parametrize(
-    ("nranks", "dtype"), _RANKS_AND_DTYPES
-)
+@pytest.mark.parametrize(("nranks", "dtype"), _RANKS_AND_DTYPES)
 @pytest.mark.parametrize("redop", ["sum", "prod", "min", "max"])
 def test_a_missing_rank_is_seen(nranks: int, dtype: str, redop: str) -> None:
     """The reduction of all ranks but one must not pass for that of all."""

@@ -84,7 +84,7 @@ def hostile_run() -> Run:
     run.meta["preflight"] = [{"severity": HOSTILE, "ranks": [0], "what": HOSTILE, "mend": HOSTILE}]
     run.meta["attempts"][0]["launcher"] = HOSTILE
     for host in run.meta["environment"]["hosts"]:
-        host["hostname"] = HOSTILE
+        host["name"] = HOSTILE
         host[HOSTILE] = HOSTILE
     run.meta["environment"]["ranks"][0]["device"] = HOSTILE
     run.problems = [HOSTILE]

@@ -89,7 +89,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     hostile = make_run(sizes=SMALL, arms=("nccl2", HOSTILE), label=HOSTILE)
     skip(hostile, 0, HOSTILE)
     for host in hostile.meta["environment"]["hosts"]:
-        host["hostname"] = HOSTILE
+        host["name"] = HOSTILE
     hostile.problems = [HOSTILE]
     runs = {
         "usual": [make_run(sizes=SIZES)],

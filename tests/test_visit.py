@@ -158,7 +158,7 @@ def test_no_check_means_no_count_and_still_one_untimed_pass(monkeypatch: pytest.
 
 
 def test_the_usual_warm_up_stops_where_operations_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    for operation_ns, warmups in ((10_000, 5), (2_000_000, 2), (60_000_000, 0)):
+    for operation_ns, warmups in ((10_000, 5), (1_000_000, 2), (60_000_000, 0)):
         device = FakeDevice()
         plan = make_plan()
         runner = make_runner(monkeypatch, device, operation_ns, plan, case_of(plan, mode="isolated"))

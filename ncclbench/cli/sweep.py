@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
     SectionedCommand,
     arm_options,
@@ -27,11 +28,10 @@ from ncclbench.cli.options import (
     selection_options,
     typed_options,
 )
-from ncclbench.cli.output import document, emit_json, show_failure
+from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
-    EXIT_FAILED,
     EXIT_OK,
     NcclbenchError,
     RequestError,
@@ -49,9 +49,6 @@ if TYPE_CHECKING:
 
 # What --resume may stand beside: the rest is in the run.
 _BESIDE_RESUME = {"--resume", "--json", "--exit-zero"}
-
-# Where nothing else says how many ranks there are and no GPU does.
-_USUAL_RANKS = 2
 
 
 @click.command(
@@ -75,7 +72,14 @@ def command(ctx: click.Context, /, **params: Any) -> int:
             raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
     seat = find_seat(os.environ, params["nproc_per_node"])
     plan = _plan(params, seat) if params["resume"] is None else None
-    return _run(plan, seat, params)
+    # What is wrong with the run or its folder is said before anything starts; under a launcher the
+    # others are met first, so that all of them end with the same code.
+    work = _prepare(plan, seat, params) if seat is None else None
+
+    def lead(job: Job) -> int:
+        return _lead(job, work or _prepare(plan, seat, params), params)
+
+    return run_job("sweep", seat, work.plan.nranks if work else 0, params["as_json"], lead)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +137,9 @@ def _check_world(former: Run, seat: Seat | None) -> None:
 
 
 def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
-    gpus = count_gpus()
-    machine: Device = "cuda" if gpus else "cpu"
+    machine: Device = "cuda" if count_gpus() else "cpu"
     arms = parse_arms(params["backends"], params["arms"], machine)
-    nranks = seat.world_size if seat is not None else params["nproc_per_node"] or gpus or _USUAL_RANKS
+    nranks = rank_count(seat, params["nproc_per_node"])
     return build_plan(
         selection_from(params),
         arms,
@@ -145,28 +148,6 @@ def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
         device=arms_device(arms, machine),
         method=method_from(params, arms),
     )
-
-
-def _run(plan: Plan | None, seat: Seat | None, params: Mapping[str, Any]) -> int:
-    # What is wrong with the run or its folder is said before anything starts; under a launcher the
-    # others are met first, so that all of them end with the same code.
-    work = _prepare(plan, seat, params) if seat is None else None
-    # From here on torch is needed, which takes a second or two to import.
-    from ncclbench.supervise.launch import join
-    from ncclbench.supervise.session import end_together, follow
-    from ncclbench.supervise.signals import EndSignals
-
-    with EndSignals() as signals:
-        job = join(seat, work.plan.nranks if work else 0, signals)
-        code = EXIT_FAILED
-        try:
-            code = _lead(job, work or _prepare(plan, seat, params), params) if job.leads else follow(job)
-        except NcclbenchError as error:
-            code = error.exit_code
-            show_failure("sweep", code, str(error), params["as_json"], job.leads)
-        finally:
-            end_together(job, code)
-    return code
 
 
 def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:

@@ -18,9 +18,6 @@ AXES = ("dtype", "redop", "root", "topology", "async", "in_place", "nranks")
 LATENCY_MODES = ("isolated", "graph", "back-to-back")
 BANDWIDTH_MODES = ("back-to-back", "graph", "isolated")
 
-# Keys of a host's description that hold its name, the first that is there.
-HOST_NAMES = ("hostname", "name")
-
 _COLOURS = 6
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
 _DASHES = ("solid", "dash", "dot")
@@ -188,7 +185,7 @@ def _series(index: int, run: str, arm: str, several_runs: bool) -> Series:
 
 def host_name(host: dict[str, Any]) -> str:
     """The name in a host's description, "" where there is none."""
-    return next((str(host[key]) for key in HOST_NAMES if host.get(key)), "")
+    return str(host.get("name") or "")
 
 
 def row_units(source: Source, row: Row) -> list[Unit]:

@@ -59,6 +59,15 @@ class Finding(TypedDict):
     mend: NotRequired[str | None]
 
 
+class FenceMeta(TypedDict):
+    """How well the fence aligned the ranks."""
+
+    kind: NotRequired[str]
+    median_us: NotRequired[float | None]
+    p95_us: NotRequired[float | None]
+    clock_error_us: NotRequired[float | None]
+
+
 class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
@@ -73,7 +82,7 @@ class RunMeta(TypedDict):
     arms: NotRequired[dict[str, ArmMeta]]
     preflight: NotRequired[list[Finding]]
     attempts: NotRequired[list[dict[str, Any]]]
-    fence: NotRequired[dict[str, float | str | None] | None]
+    fence: NotRequired[FenceMeta | None]
     status: NotRequired[str]
     message: NotRequired[str | None]
 

@@ -69,6 +69,11 @@ class Slot:
         self.log.seek(max(0, size - _LOG_TAIL_BYTES))
         return self.log.read().decode(errors="replace")
 
+    def last_words(self) -> str:
+        """The last line that the worker has written."""
+        lines = [line.strip() for line in self.log_tail().splitlines() if line.strip()]
+        return lines[-1] if lines else "it left no word"
+
 
 @dataclass(slots=True)
 class Happening:

@@ -78,7 +78,9 @@ class Watch:
             slot, message = happening.slot, happening.message
             if isinstance(message, Exit):
                 if message.code != 0:
-                    self._note(slot, str(message), message.signal_number is not None)
+                    killed = message.signal_number is not None
+                    said = "" if killed else f" ({slot.last_words()})"
+                    self._note(slot, f"{message}{said}", killed)
             elif isinstance(message, protocol.Raised):
                 self._note(slot, f"raised {message.kind}: {message.text}", False)
             elif not isinstance(message, protocol.Done):

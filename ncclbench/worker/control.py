@@ -11,6 +11,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch.distributed import DebugLevel, get_debug_level, set_debug_level  # type: ignore[attr-defined]
 
 
 class ControlPlane:
@@ -29,9 +30,14 @@ class ControlPlane:
         self.clock_offset_ns = 0
         self.clock_error_ns = 0
         self.shared_clock = True
+        # TORCH_DISTRIBUTED_DEBUG=DETAIL makes a group check itself through the store, which hangs where
+        # only some ranks have it set. The arms get what is set; this group finds out and says so.
+        asked = get_debug_level()
+        set_debug_level(DebugLevel.OFF)
         dist.init_process_group(
             "gloo", store=store, rank=rank, world_size=nranks, timeout=timedelta(seconds=timeout_s)
         )
+        set_debug_level(asked)
 
     def close(self) -> None:
         """End the default group."""
@@ -54,6 +60,14 @@ class ControlPlane:
         tensor = torch.tensor(values, dtype=torch.int64)
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
         return [int(value) for value in tensor]
+
+    def first_reason(self, reason: str | None) -> str | None:
+        """The reason of the first rank that has one, None where none has; the same on every rank."""
+        (found,) = self.maximum(int(reason is not None))
+        if not found:
+            return None
+        reasons = self.gather(reason)
+        return str(self.share(next(text for text in reasons if text) if reasons else None))
 
     def gather_array(self, array: NDArray[np.int64]) -> list[NDArray[np.int64]] | None:
         """Arrays of one shape, in rank order, on rank 0; None elsewhere."""

@@ -58,11 +58,3 @@ class _CudaReplay:
 
     def reset(self) -> None:
         self._graph.reset()
-
-
-def device_index(local_rank: int, visible: int) -> int:
-    """Which visible GPU a local rank uses.
-
-    Launchers either show every GPU to every rank or show each rank its own one only.
-    """
-    return local_rank % visible

@@ -41,6 +41,11 @@ def device_kind(backend: Backend) -> str:
     return backend.device
 
 
+def kind_of(arm: Arm) -> str:
+    """Where the arm's tensors live on this machine."""
+    return device_kind(find_backend(arm.backend))
+
+
 def why_unavailable(arm: Arm) -> str | None:
     """Why the arm cannot be had here, known without building it; None where it may be.
 

@@ -73,12 +73,7 @@ def _try(case: Case, runner: CaseRunner, group: ArmGroup, control: ControlPlane)
         runner.try_once(group.group)
     except (RuntimeError, ValueError, TypeError, NotImplementedError, AttributeError) as error:
         reason = first_line(error)
-    (refusals,) = control.maximum(int(reason is not None))
-    if not refusals:
-        return None
-    reasons = control.gather(reason)
-    shared = control.share(next(text for text in reasons if text) if reasons else None)
-    return str(shared)
+    return control.first_reason(reason)
 
 
 def first_line(error: BaseException) -> str:

@@ -6,7 +6,7 @@ Messages are plain data over a pipe that only the two of them hold; the supervis
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.plan.model import Plan
@@ -102,7 +102,6 @@ class Raised:
 
     text: str
     kind: str
-    details: str = field(repr=False, default="")
 
 
 @dataclass(frozen=True, slots=True)

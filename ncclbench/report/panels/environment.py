@@ -7,7 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from ncclbench.report.model import HOST_NAMES, Report, Source, host_name
+from ncclbench.report.model import Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, list_text, ranges_text
 
@@ -94,8 +94,9 @@ def _block(source: Source) -> dict[str, Any]:
 
 def _hosts(source: Source) -> list[tuple[str, dict[str, str]]]:
     """Each host's name and flat description."""
-    hosts = (source.run.meta.get("environment") or {}).get("hosts") or []
-    flat = [flattened(host) for host in hosts]
+    environment = source.run.meta.get("environment") or {}
+    common = environment.get("common") or {}
+    flat = [flattened({**common, **host}) for host in environment.get("hosts") or []]
     return [(host_name(host) or f"host {index}", host) for index, host in enumerate(flat)]
 
 
@@ -125,7 +126,7 @@ def split_by_difference(
     Args:
         named: the name of each and its flat description. A host's name is no difference.
     """
-    keys = list(dict.fromkeys(key for _, flat in named for key in flat if key not in HOST_NAMES))
+    keys = list(dict.fromkeys(key for _, flat in named for key in flat if key != "name"))
     different, alike = [], []
     for key in keys:
         holders: dict[str, list[str]] = {}

@@ -1,0 +1,176 @@
+"""``ncclbench env``: where every rank runs and with what, and what would spoil timing there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.options import SectionedCommand, exit_zero_option, json_option, launch_options
+from ncclbench.cli.output import document, emit_json
+from ncclbench.environment.collect import whole_ranks
+from ncclbench.environment.host import format_ranges
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK
+from ncclbench.supervise.launcher import find_seat
+from ncclbench.terminal.streams import is_terminal, write
+
+if TYPE_CHECKING:
+    from ncclbench.supervise.launch import Job
+
+_VERSIONS = ("ncclbench", "python", "torch", "cuda", "nccl")
+
+
+@click.command("env", cls=SectionedCommand, epilog="Example: ncclbench env")
+@launch_options
+@json_option
+@exit_zero_option
+def command(nproc_per_node: int | None, **params: Any) -> int:
+    """Show devices, versions and settings of every rank, and what would spoil timing.
+
+    Ends with 1 where a finding would make a measurement fail.
+    """
+    seat = find_seat(os.environ, nproc_per_node)
+    nranks = rank_count(seat, nproc_per_node)
+    return run_job("env", seat, nranks, params["as_json"], lambda job: _lead(job, params))
+
+
+def _lead(job: Job, params: Mapping[str, Any]) -> int:
+    from ncclbench.supervise.environment_run import gather
+
+    gathered = gather(job, share_gpu=params["share_gpu"], timeout_s=params["timeout"])
+    environment, preflight = gathered["environment"], gathered["preflight"]
+    bad = any(finding["severity"] == "error" for finding in preflight)
+    message = _message(environment, preflight)
+    if params["as_json"]:
+        rest = {"preflight": preflight}
+        emit_json(document("env", ok=not bad, message=message, environment=environment, rest=rest))
+    else:
+        _show([*_sections(environment, preflight)], message)
+    return EXIT_BAD_ANSWER if bad and not params["exit_zero"] else EXIT_OK
+
+
+def _message(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> str:
+    nranks, nhosts = len(environment["ranks"]), len(environment["hosts"])
+    severities = Counter(finding["severity"] for finding in preflight)
+    found = [_count(number, severity) for severity, number in severities.items()]
+    where = f"{_count(nranks, 'rank')} on {_count(nhosts, 'host')}"
+    return f"{where}: {' and '.join(found) or 'nothing that would spoil timing'}"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Section:
+    """One table: its title, the heads of its columns, and its lines."""
+
+    title: str
+    heads: Sequence[str]
+    lines: Sequence[Sequence[str]]
+
+
+def _sections(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> Iterator[_Section]:
+    """What needs attention comes first; sections without lines are left out."""
+    sections = (
+        _Section("Findings", ("severity", "ranks", "what", "mend"), [_finding(each) for each in preflight]),
+        _Section("Differences", ("what", "value", "ranks"), [*_differences(environment)]),
+        _Section("Hosts", ("host", "ranks", "cpu", "cores", "memory", "os", "kernel"), _hosts(environment)),
+        _Section("Devices", ("ranks", "host", "device", "cores"), _devices(environment)),
+        _Section("Settings", ("name", "value"), _settings(environment)),
+    )
+    return (section for section in sections if section.lines)
+
+
+def _finding(finding: Mapping[str, Any]) -> list[str]:
+    return [finding["severity"], format_ranges(finding["ranks"]), finding["what"], finding["mend"]]
+
+
+def _differences(environment: Mapping[str, Any]) -> Iterator[list[str]]:
+    for difference in environment["differences"]:
+        for number, entry in enumerate(difference["values"]):
+            what = difference["what"] if number == 0 else ""
+            yield [what, _value(entry["value"]), format_ranges(entry["ranks"])]
+        if "more" in difference:
+            yield ["", f"and {difference['more']} more values", ""]
+
+
+def _hosts(environment: Mapping[str, Any]) -> list[list[str]]:
+    members: dict[int, list[int]] = {}
+    for rank in environment["ranks"]:
+        members.setdefault(rank["host"], []).append(rank["rank"])
+    return [
+        [
+            host["name"],
+            format_ranges(members[index]),
+            host["cpu"],
+            f"{host['physical_cores'] or '?'} ({host['logical_cores']} logical)",
+            f"{host['memory_bytes'] / 2**30:.0f} GiB",
+            host["os"],
+            host["kernel"],
+        ]
+        for index, host in enumerate(environment["hosts"])
+    ]
+
+
+def _devices(environment: Mapping[str, Any]) -> list[list[str]]:
+    """One line for ranks that are alike: of a CPU run the ranks of a host, else each rank its GPU."""
+    lines: dict[tuple[str, str, str], list[int]] = {}
+    for rank in whole_ranks(environment):
+        name = environment["hosts"][rank["host"]]["name"]
+        gpu = rank["gpu"] or {}
+        words = (rank["device"], gpu.get("name"), gpu.get("pci_bus_id"), gpu.get("driver"))
+        device = ", ".join(str(word) for word in words if word)
+        cores = f"{rank['usable_cores']:g} of {rank['cores']}"
+        lines.setdefault((name, device, cores), []).append(rank["rank"])
+    return [[format_ranges(ranks), *line] for line, ranks in lines.items()]
+
+
+def _settings(environment: Mapping[str, Any]) -> list[list[str]]:
+    """Versions and variables that all ranks have alike."""
+    common = environment["common"]
+    versions = [(name, common[name]) for name in _VERSIONS if common.get(name) is not None]
+    return [[name, _value(value)] for name, value in [*versions, *common["variables"].items()]]
+
+
+def _value(value: Any) -> str:
+    return "(not set)" if value is None else str(value)
+
+
+def _show(sections: Sequence[_Section], message: str) -> None:
+    """Tables on a terminal, aligned columns in a pipe; the conclusion comes last."""
+    if is_terminal(sys.stdout):
+        _show_rich(sections)
+    else:
+        write("\n".join(_plain(section) for section in sections) + "\n", sys.stdout)
+    write(f"{message}\n", sys.stdout)
+
+
+def _show_rich(sections: Sequence[_Section]) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    colours = {"error": "bold red", "warning": "yellow"}
+    console = Console()
+    for section in sections:
+        table = Table(title=section.title, title_justify="left", title_style="bold")
+        for head in section.heads:
+            table.add_column(head, overflow="fold")
+        for line in section.lines:
+            # Text: values of variables are no markup.
+            table.add_row(*(Text(cell) for cell in line), style=colours.get(line[0]))
+        console.print(table)
+
+
+def _plain(section: _Section) -> str:
+    rows = [section.heads, *section.lines]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(section.heads))]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return "\n".join([f"# {section.title}", *(f"  {line}".rstrip() for line in lines)]) + "\n"

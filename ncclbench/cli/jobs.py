@@ -1,0 +1,50 @@
+"""Commands that start workers: how many ranks there are, and one way in and out for all supervisors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from ncclbench.cli.output import show_failure
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import EXIT_FAILED, NcclbenchError
+from ncclbench.supervise.launcher import Seat
+
+if TYPE_CHECKING:
+    from ncclbench.supervise.launch import Job
+
+# Where neither a launcher nor --nproc-per-node says how many ranks there are, and no GPU does.
+_USUAL_RANKS = 2
+
+
+def rank_count(seat: Seat | None, nproc_per_node: int | None) -> int:
+    """World size: the launcher's, else what was asked for, else a rank per GPU, else two."""
+    if seat is not None:
+        return seat.world_size
+    return nproc_per_node or count_gpus() or _USUAL_RANKS
+
+
+def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: Callable[[Job], int]) -> int:
+    """Meet the other supervisors, lead or follow, and end with one code on every rank.
+
+    Args:
+        command: its name, for the failure document.
+        nranks: world size where one supervisor has all ranks.
+        lead: what rank 0 does; returns its exit code.
+    """
+    # Imported here: torch takes a second or two, and what is wrong before this must be said at once.
+    from ncclbench.supervise.launch import join
+    from ncclbench.supervise.session import end_together, follow
+    from ncclbench.supervise.signals import EndSignals
+
+    with EndSignals() as signals:
+        job = join(seat, nranks, signals)
+        code = EXIT_FAILED
+        try:
+            code = lead(job) if job.leads else follow(job)
+        except NcclbenchError as error:
+            code = error.exit_code
+            show_failure(command, code, str(error), as_json, job.leads)
+        finally:
+            end_together(job, code)
+    return code

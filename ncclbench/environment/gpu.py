@@ -1,0 +1,175 @@
+"""GPUs: how many CUDA would see, counted without CUDA; and what NVML knows of one of them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+# Reads one thing of a GPU, given the binding and the GPU's handle.
+Read = Callable[[Any, Any], Any]
+
+_DRIVER = Path("/proc/driver/nvidia/gpus")
+_DEVICES = Path("/dev")
+
+# Bits of nvmlDeviceGetCurrentClocksEventReasons, nvml.h.
+REASONS = {
+    0x001: "gpu idle",
+    0x002: "applications clocks setting",
+    0x004: "software power cap",
+    0x008: "hardware slowdown",
+    0x010: "sync boost",
+    0x020: "software thermal slowdown",
+    0x040: "hardware thermal slowdown",
+    0x080: "hardware power brake",
+    0x100: "display clocks setting",
+}
+
+# What changes from moment to moment, so that two GPUs differing in it are still alike.
+MOMENTARY = (
+    "sm_clock_mhz",
+    "memory_clock_mhz",
+    "memory_used_bytes",
+    "power_w",
+    "temperature_c",
+    "throttle_reasons",
+)
+# What tells a GPU from its twin.
+IDENTITY = ("uuid", "pci_bus_id")
+
+
+def count_gpus(
+    environ: Mapping[str, str] | None = None, driver: Path = _DRIVER, devices: Path = _DEVICES
+) -> int:
+    """GPUs that CUDA would show this process, from files alone: no CUDA, no NVML, no torch.
+
+    CUDA_VISIBLE_DEVICES is read as CUDA reads it: the list ends at the first entry that names no GPU, a
+    GPU named twice makes all of it void, and of MIG instances a process sees only one.
+    """
+    present = _present(driver, devices)
+    visible = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
+    if present == 0 or visible is None:
+        return present
+    chosen: list[str] = []
+    for entry in (part.strip() for part in visible.split(",")):
+        if entry.startswith("MIG-"):
+            return 1 if not chosen else len(chosen)
+        if not (entry.startswith("GPU-") or (entry.isdecimal() and int(entry) < present)):
+            break
+        chosen.append(entry if entry.startswith("GPU-") else str(int(entry)))
+    return 0 if len(set(chosen)) < len(chosen) else min(len(chosen), present)
+
+
+def _present(driver: Path, devices: Path) -> int:
+    """GPUs of this machine or container.
+
+    A container may see the driver's list of all GPUs of its host but only its own device files, or the
+    other way round; what it can use stands in both.
+    """
+    listed = len(list(driver.glob("*"))) if driver.is_dir() else 0
+    files = sum(path.name.removeprefix("nvidia").isdecimal() for path in devices.glob("nvidia[0-9]*"))
+    return min(listed, files) if listed and files else max(listed, files)
+
+
+def read_gpu(identity: str | int) -> dict[str, Any]:
+    """What NVML knows of a GPU. For workers only: it initialises NVML.
+
+    Args:
+        identity: UUID ("GPU-..." or "MIG-..."), PCI bus id ("00000000:3B:00.0"), or NVML's index, which
+            CUDA_VISIBLE_DEVICES does not change.
+
+    Returns:
+        clocks in MHz, power in watts, memory in bytes, temperature in degrees Celsius; what NVML does not
+        tell is None, and ``missing`` holds its reason by the same key.
+    """
+    try:
+        import pynvml
+
+        pynvml.nvmlInit()
+    except Exception as error:  # no driver, no library, no permission: each binding says it in its own way
+        return _nothing(str(error) or type(error).__name__)
+    try:
+        return _read(pynvml, identity)
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _read(nvml: Any, identity: str | int) -> dict[str, Any]:
+    try:
+        handle = _handle(nvml, identity)
+    except nvml.NVMLError as error:
+        return _nothing(str(error))
+    found: dict[str, Any] = {}
+    missing: dict[str, str] = {}
+    for key, read in _FIELDS.items():
+        try:
+            found[key] = read(nvml, handle)
+        except (nvml.NVMLError, AttributeError) as error:  # AttributeError: an older binding
+            found[key] = None
+            missing[key] = str(error)
+    return {**found, "missing": missing}
+
+
+def _nothing(reason: str) -> dict[str, Any]:
+    return {**dict.fromkeys(_FIELDS), "missing": dict.fromkeys(_FIELDS, reason)}
+
+
+def _handle(nvml: Any, identity: str | int) -> Any:
+    if isinstance(identity, int):
+        return nvml.nvmlDeviceGetHandleByIndex(identity)
+    if identity.startswith(("GPU-", "MIG-")):
+        return nvml.nvmlDeviceGetHandleByUUID(identity)
+    return nvml.nvmlDeviceGetHandleByPciBusId(identity)
+
+
+def _bus_id(nvml: Any, handle: Any) -> str:
+    text = nvml.nvmlDeviceGetPciInfo(handle).busId
+    return text.decode() if isinstance(text, bytes) else str(text)
+
+
+def _clock(kind: str, which: str) -> Read:
+    return lambda nvml, handle: int(
+        nvml.nvmlDeviceGetClock(
+            handle, getattr(nvml, f"NVML_CLOCK_{kind}"), getattr(nvml, f"NVML_CLOCK_ID_{which}")
+        )
+    )
+
+
+def _reasons(nvml: Any, handle: Any) -> list[str]:
+    """Why the clocks are below their maximum, in words; the GPU being idle is one of them."""
+    try:
+        bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+    except (nvml.NVMLError, AttributeError):  # the name before driver 535
+        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+    known = [name for bit, name in REASONS.items() if bits & bit]
+    unknown = bits & ~sum(REASONS)
+    return [*known, f"reason {unknown:#x}"] if unknown else known
+
+
+_FIELDS: dict[str, Read] = {
+    "name": lambda nvml, handle: nvml.nvmlDeviceGetName(handle),
+    "uuid": lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle),
+    "pci_bus_id": _bus_id,
+    "driver": lambda nvml, handle: nvml.nvmlSystemGetDriverVersion(),
+    "memory_total_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
+    "memory_used_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
+    "sm_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+    "sm_clock_max_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
+    "sm_clock_set_mhz": _clock("SM", "APP_CLOCK_TARGET"),
+    "sm_clock_default_mhz": _clock("SM", "APP_CLOCK_DEFAULT"),
+    "memory_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+    "memory_clock_max_mhz": lambda nvml, handle: int(
+        nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_MEM)
+    ),
+    "power_w": lambda nvml, handle: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,
+    "power_limit_w": lambda nvml, handle: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3,
+    "power_limit_default_w": lambda nvml, handle: nvml.nvmlDeviceGetPowerManagementDefaultLimit(handle) / 1e3,
+    "temperature_c": lambda nvml, handle: int(
+        nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+    ),
+    "throttle_reasons": _reasons,
+    "ecc": lambda nvml, handle: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
+    "mig": lambda nvml, handle: bool(nvml.nvmlDeviceGetMigMode(handle)[0]),
+    "persistence": lambda nvml, handle: bool(nvml.nvmlDeviceGetPersistenceMode(handle)),
+}

@@ -1,0 +1,176 @@
+"""The host a rank runs on, what the rank may use of it, and how busy it is now. Files and psutil only."""
+
+from __future__ import annotations
+
+import os
+import platform
+import resource
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from ncclbench.plan.memory import last_level_cache_bytes
+
+_PROC = Path("/proc")
+_CGROUPS = Path("/sys/fs/cgroup")
+_CPUS = Path("/sys/devices/system/cpu")
+_NODES = Path("/sys/devices/system/node")
+
+
+def describe_host() -> dict[str, Any]:
+    """What stays the same as long as the host is up, equal for all of its ranks. Sizes in bytes."""
+    return {
+        "name": socket.gethostname(),
+        "boot_id": _text(_PROC / "sys/kernel/random/boot_id"),
+        "os": _os_name(),
+        "kernel": platform.release(),
+        "container": container(),
+        "cpu": cpu_model(),
+        "physical_cores": psutil.cpu_count(logical=False),
+        "logical_cores": psutil.cpu_count(),
+        "numa_nodes": max(1, len(list(_NODES.glob("node[0-9]*")))),
+        "cpu_governor": governors(),
+        "last_level_cache_bytes": last_level_cache_bytes(),
+        "memory_bytes": psutil.virtual_memory().total,
+        "swap_bytes": psutil.swap_memory().total,
+    }
+
+
+def describe_share() -> dict[str, Any]:
+    """What this process may use of the host: cores by affinity and cgroup, and limits of its own.
+
+    ``cores`` are processor numbers, "0-3,8"; ``usable_cores`` is their number or the cgroup's CPU quota
+    (in cores, maybe a fraction), whichever is less. A limit of None is none at all.
+    """
+    cores = os.sched_getaffinity(0)
+    quota = cpu_quota()
+    return {
+        "cores": format_ranges(cores),
+        "usable_cores": len(cores) if quota is None else min(len(cores), quota),
+        "usable_physical_cores": physical_cores(cores),
+        "cpu_quota_cores": quota,
+        "memlock_bytes": _limit(resource.RLIMIT_MEMLOCK),
+        "open_files": _limit(resource.RLIMIT_NOFILE),
+    }
+
+
+def describe_moment() -> dict[str, Any]:
+    """How busy the host is now: the load of the last minute, memory available, swap in use."""
+    return {
+        "load_1min": os.getloadavg()[0],
+        "available_bytes": psutil.virtual_memory().available,
+        "swap_used_bytes": psutil.swap_memory().used,
+    }
+
+
+def cpu_model(cpuinfo: Path = _PROC / "cpuinfo") -> str:
+    """The processor's name; its architecture where the kernel gives no name, as on ARM."""
+    for line in (_text(cpuinfo) or "").splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.machine()
+
+
+def governors(cpus: Path = _CPUS) -> str | None:
+    """The frequency governors in use, "performance" or "performance, powersave"; None where none tells."""
+    files = cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")
+    return ", ".join(sorted({text for path in files if (text := _text(path))})) or None
+
+
+def container(root: Path = Path("/")) -> str | None:
+    """What kind of container this process runs in, where one can be told."""
+    if (root / ".dockerenv").exists():
+        return "docker"
+    if (root / "run/.containerenv").exists():
+        return "podman"
+    if (root / ".singularity.d").exists():
+        return "apptainer"
+    return "kubernetes" if (root / "var/run/secrets/kubernetes.io").exists() else None
+
+
+def cpu_quota(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float | None:
+    """Cores that the cgroups of this process may use together (version 1 or 2); None without a limit.
+
+    A cgroup is bound by those above it too, so that the least of all counts. Within a container the
+    path that the kernel tells may not exist; its parents then end at the container's own cgroup.
+    """
+    quotas: list[float] = []
+    for line in (_text(proc / "self/cgroup") or "").splitlines():
+        _, controllers, path = line.split(":", 2)
+        if controllers == "":
+            read, roots = _quota_v2, [cgroups, cgroups / "unified"]
+        elif "cpu" in controllers.split(","):
+            read, roots = _quota_v1, [cgroups / controllers, cgroups / "cpu"]
+        else:
+            continue
+        for root in roots:
+            group = root / path.lstrip("/")
+            for folder in [group, *group.parents]:
+                quotas += read(folder)
+                if folder == root:
+                    break
+    return min(quotas, default=None)
+
+
+def _quota_v2(folder: Path) -> list[float]:
+    with suppress(ValueError):  # not there, or "max": no limit
+        quota, period = (_text(folder / "cpu.max") or "").split()
+        return [int(quota) / int(period)]
+    return []
+
+
+def _quota_v1(folder: Path) -> list[float]:
+    with suppress(ValueError):
+        quota = int(_text(folder / "cpu.cfs_quota_us") or "")
+        period = int(_text(folder / "cpu.cfs_period_us") or "")
+        return [quota / period] if quota > 0 else []
+    return []
+
+
+def physical_cores(cores: Iterable[int], cpus: Path = _CPUS) -> int:
+    """How many physical cores the processors make; each counts as one where the kernel does not tell."""
+    return len({_text(cpus / f"cpu{core}/topology/thread_siblings_list") or str(core) for core in cores})
+
+
+def format_ranges(numbers: Iterable[int]) -> str:
+    """Numbers as the kernel lists processors: 0, 1, 2, 8 is "0-2,8"."""
+    runs: list[list[int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def parse_ranges(text: str) -> set[int]:
+    """Inverse of ``format_ranges``."""
+    numbers: set[int] = set()
+    for part in filter(None, text.split(",")):
+        first, _, last = part.partition("-")
+        numbers |= set(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def _limit(which: int) -> int | None:
+    soft = resource.getrlimit(which)[0]
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def _os_name() -> str:
+    with suppress(OSError):
+        return platform.freedesktop_os_release().get("PRETTY_NAME", platform.system())
+    return platform.system()
+
+
+def _text(path: Path) -> str | None:
+    """A small file's text without blanks around it; None where it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None

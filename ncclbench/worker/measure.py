@@ -1,0 +1,196 @@
+"""A plan carried out on one rank: which arms are there, what they take, and epoch by epoch the cases."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+
+from ncclbench.plan.memory import PATTERN_BYTES
+from ncclbench.plan.model import Arm, Case, Plan
+from ncclbench.plan.schedule import creation_order, split_iterations, visit_order
+from ncclbench.worker import protocol
+from ncclbench.worker.board import NOWHERE, Place
+from ncclbench.worker.buffers import Pool
+from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.device import Device
+from ncclbench.worker.devices import Devices
+from ncclbench.worker.fence import Fence
+from ncclbench.worker.groups import ArmGroup, close_group, kind_of, open_group, why_unavailable
+from ncclbench.worker.link import Link
+from ncclbench.worker.patterns import Pattern
+from ncclbench.worker.probe import first_line, probe
+from ncclbench.worker.protocol import WorkerTask
+from ncclbench.worker.units import ArmVisits, gather_units
+from ncclbench.worker.visit import CaseRunner
+
+
+class Measurement:
+    """One rank's part in a plan. All ranks walk through it in the same order."""
+
+    def __init__(
+        self,
+        task: WorkerTask,
+        plan: Plan,
+        control: ControlPlane,
+        fence: Fence,
+        devices: Devices,
+        link: Link,
+        place: Place,
+        timeout_s: float,
+    ) -> None:
+        """``timeout_s``: for the process groups; longer than the supervisor's own deadline."""
+        self._task = task
+        self._plan = plan
+        self._control = control
+        self._fence = fence
+        self._devices = devices
+        self._link = link
+        self._place = place
+        self._timeout_s = timeout_s
+        self._pools: dict[str, Pool] = {}
+        self._patterns: dict[tuple[str, str | None, str, bool], Pattern] = {}
+        self._runners: dict[tuple[str, str], CaseRunner] = {}
+        self._refused: dict[str, dict[str, str]] = {}
+        self._spent_s: dict[str, float] = {}
+
+    def run(self) -> None:
+        """Everything: arms, probes, epochs."""
+        ready = [arm for arm in self._plan.arms if self._is_ready(arm)]
+        for kind in sorted({kind_of(arm) for arm in ready}):
+            nbytes = max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
+            self._pools[kind] = Pool(nbytes, self._devices.get(kind).torch_device)
+            self._place.step()
+        for arm in ready:
+            self._refused[arm.id] = self._probe(arm)
+        if ready:
+            for epoch in self._task.epochs:
+                self._epoch(epoch, ready)
+        self._link.settle()
+
+    def _device(self, arm: Arm) -> Device:
+        return self._devices.get(kind_of(arm))
+
+    def _is_ready(self, arm: Arm) -> bool:
+        """Whether the arm can be built on every rank; what it is, or why it is not there, is told."""
+        group: ArmGroup | None = None
+        reason = why_unavailable(arm)
+        if reason is None:
+            try:
+                group = open_group(arm, self._device(arm), self._timeout_s)
+            except Exception as error:  # which types a missing backend raises differs by version
+                reason = first_line(error)
+            self._place.step()
+        reason = self._control.first_reason(reason)
+        if reason is not None or group is None:
+            self._link.tell(protocol.ArmReady(arm.id, None, None, reason))
+            return False
+        close_group(group)
+        self._link.tell(protocol.ArmReady(arm.id, kind_of(arm), group.implementation, None))
+        return True
+
+    def _probe(self, arm: Arm) -> dict[str, str]:
+        """Cases that the arm does not take, with the reason."""
+        device = self._device(arm)
+        self._place.enter(NOWHERE, self._plan.arms.index(arm), NOWHERE)
+        refused = probe(
+            arm,
+            self._plan.planned,
+            lambda case: self._make_runner(case, device),
+            self._control,
+            device,
+            self._timeout_s,
+            self._place.step,
+        )
+        if refused:
+            self._link.tell(protocol.Settled(arm.id, refused))
+        return refused
+
+    def _make_runner(self, case: Case, device: Device) -> CaseRunner:
+        def patterns(timed: bool) -> Pattern:
+            # Only products need other data for the clock than for the check.
+            key = (case.dtype, case.redop, device.kind, timed and case.redop == "prod")
+            if key not in self._patterns:
+                self._patterns[key] = Pattern(
+                    case.dtype, case.redop, case.nranks, self._plan.seed, device.torch_device, key[3]
+                )
+            return self._patterns[key]
+
+        k = self._task.batches.get(case.key)
+        pool = self._pools[device.kind]
+        return CaseRunner(case, self._plan, self._control, self._fence, device, pool, patterns, k)
+
+    def _runner(self, case: Case, device: Device) -> CaseRunner:
+        """The case's runner on the device: kept over epochs, as its slots take turns."""
+        key = (case.key, device.kind)
+        if key not in self._runners:
+            self._runners[key] = self._make_runner(case, device)
+        return self._runners[key]
+
+    def _epoch(self, epoch: int, ready: list[Arm]) -> None:
+        """Fresh groups for every arm, then on them all cases that still want this epoch."""
+        wanted: list[tuple[int, Case, list[Arm]]] = []
+        for number, case in enumerate(self._plan.planned):
+            arms = [arm for arm in ready if case.key not in self._refused[arm.id]]
+            if not self._is_measured(case, arms, epoch) and not self._is_over_budget(case):
+                wanted.append((number, case, arms))
+        if not wanted:
+            return
+        groups: dict[str, ArmGroup] = {}
+        for index in creation_order(len(self._plan.arms), self._plan.seed, epoch):
+            arm = self._plan.arms[index]
+            if arm in ready:
+                self._place.enter(NOWHERE, index, epoch)
+                groups[arm.id] = open_group(arm, self._device(arm), self._timeout_s)
+                self._tell_cold(arm, epoch, groups[arm.id])
+        for number, case, arms in wanted:
+            before = time.monotonic()
+            self._case(number, case, epoch, arms, groups)
+            self._spent_s[case.key] = self._spent_s.get(case.key, 0.0) + time.monotonic() - before
+        self._place.enter(NOWHERE, NOWHERE, epoch)
+        for group in groups.values():
+            close_group(group)
+            self._place.step()
+
+    def _is_measured(self, case: Case, arms: list[Arm], epoch: int) -> bool:
+        """Whether a former attempt has the case on all its arms: they are measured together or not at all."""
+        return all((case.key, arm.id, epoch) in self._task.done for arm in arms)
+
+    def _is_over_budget(self, case: Case) -> bool:
+        """Whether the case has had its time; rank 0 decides, after at least one epoch."""
+        budget_s = self._plan.time_budget_s
+        if budget_s is None or case.key not in self._spent_s:
+            return False
+        return bool(self._control.share(self._spent_s[case.key] >= budget_s))
+
+    def _tell_cold(self, arm: Arm, epoch: int, group: ArmGroup) -> None:
+        costs_ns = self._control.gather_array(
+            np.array([round(group.init_us * 1e3), round(group.first_op_us * 1e3)], dtype=np.int64)
+        )
+        if costs_ns is not None:
+            init_us, first_op_us = (np.stack(costs_ns).T / 1e3).tolist()
+            self._link.tell(protocol.Cold(arm.id, epoch, init_us, first_op_us))
+
+    def _case(
+        self, number: int, case: Case, epoch: int, arms: list[Arm], groups: dict[str, ArmGroup]
+    ) -> None:
+        """All visits of one case in one epoch, then everybody's samples to rank 0 and to disk."""
+        order = visit_order(len(arms), self._plan.seed, epoch, case.key)
+        operations = split_iterations(self._plan.iters_in_epoch(epoch), order.count(0))
+        found = [ArmVisits(arm.id, [], []) for arm in arms]
+        k: int | None = None
+        for turn, index in enumerate(order):
+            arm, of_arm = arms[index], found[index]
+            self._place.enter(number, self._plan.arms.index(arm), epoch)
+            runner = self._runner(case, self._device(arm))
+            runner.k = runner.k or k
+            nth = len(of_arm.visits)
+            visit = runner.visit(
+                groups[arm.id].group, operations[nth], nth == 0, self._place.step, self._link.settle
+            )
+            of_arm.visits.append(visit)
+            of_arm.turns.append(turn)
+            k = runner.k
+        checked = self._plan.check > 0 and case.nbytes > 0
+        units = gather_units(case, epoch, self._task.attempt, checked, found, self._control)
+        self._link.tell(protocol.Measured(case.key, epoch, units))
