@@ -113,21 +113,21 @@ def test_reference_has_no_other_command() -> None:
 
 # Examples.
 
-EXAMPLES = [
-    (page, line)
-    for page in PAGES
-    for block in blocks(page)
-    if block.language == "sh"
-    for line in block.text.replace("\\\n", " ").splitlines()
-    if "ncclbench" in line and not line.startswith("#")
-]
+
+def examples(page: Path) -> list[str]:
+    """Every line that begins or contains an ncclbench command: in sh blocks, and as code within text."""
+    shell = "".join(block.text for block in blocks(page) if block.language == "sh").replace("\\\n", " ")
+    lines = [line for line in shell.splitlines() if not line.startswith("#")]
+    lines += re.findall(r"(?<!`)`(ncclbench [^`]+)`", page.read_text(encoding="utf-8"))
+    return [line for line in lines if "ncclbench" in line]
+
+
+EXAMPLES = [(page, line) for page in PAGES for line in examples(page)]
 
 
 @pytest.mark.parametrize(("page", "line"), EXAMPLES, ids=lambda value: getattr(value, "name", None))
 def test_examples_use_commands_and_options_that_exist(page: Path, line: str) -> None:
     words = shlex.split(line, comments=True)
-    if "ncclbench" not in words:
-        return
     name, *rest = words[words.index("ncclbench") + 1 :]
     if name.startswith("-"):
         assert name in ("--help", "--version")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from sweeping import by_status, run, sweep
+from tools import require_tool
 
 from ncclbench.store.reader import load_run
 from ncclbench.tables.collectives import COLLECTIVES
@@ -203,3 +204,39 @@ def test_torchrun_places_the_ranks_and_rank_0_speaks_alone(tmp_path: Path) -> No
     meta = json.loads((tmp_path / "run" / "run.json").read_text())
     assert meta["attempts"][0]["launcher"] == "torchrun"
     assert len(meta["environment"]["ranks"]) == 3
+
+
+def test_mpirun_places_the_ranks(tmp_path: Path) -> None:
+    mpirun = require_tool("mpirun")
+    outcome = run(
+        *(mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", sys.executable, "-m", "ncclbench"),
+        *("sweep", "--sizes", "4K", "--json", "--out", tmp_path / "run", *_BRIEF),
+    )
+    assert outcome.code == 0, outcome.err
+    assert by_status(outcome.document["rows"]) == {"ok": 2}
+    meta = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert meta["attempts"][0]["launcher"] == "mpirun"
+
+
+def test_a_process_group_of_another_package_is_an_arm(tmp_path: Path) -> None:
+    """A backend that registers with torch through its entry point, as such packages do."""
+    package = tmp_path / "site" / "toy_backend-1.0.dist-info"
+    package.mkdir(parents=True)
+    (package / "METADATA").write_text("Metadata-Version: 2.1\nName: toy-backend\nVersion: 1.0\n")
+    (package / "entry_points.txt").write_text("[torch.distributed.backends]\ntoy = toy_backend:register\n")
+    (tmp_path / "site" / "toy_backend.py").write_text(
+        "import torch.distributed as dist\n"
+        "def create(store, rank, size, timeout):\n"
+        "    return dist.ProcessGroupGloo(store, rank, size, timeout)\n"
+        "def register():\n"
+        "    dist.Backend.register_backend('toy', create, devices=['cpu'])\n"
+    )
+    outcome = sweep(
+        *("--backends", "gloo,toy", "--sizes", "4K", "--modes", "isolated"),
+        *("--json", "--out", tmp_path / "run", *_BRIEF),
+        env={"PYTHONPATH": str(tmp_path / "site")},
+    )
+    assert outcome.code == 0, outcome.err
+    gloo, toy = outcome.document["rows"]
+    assert (gloo["status"], toy["status"]) == ("ok", "ok")
+    assert "toy" in toy["implementation"] or "Gloo" in toy["implementation"]
