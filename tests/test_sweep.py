@@ -240,3 +240,33 @@ def test_a_process_group_of_another_package_is_an_arm(tmp_path: Path) -> None:
     gloo, toy = outcome.document["rows"]
     assert (gloo["status"], toy["status"]) == ("ok", "ok")
     assert "toy" in toy["implementation"] or "Gloo" in toy["implementation"]
+
+
+def test_the_supervisor_makes_no_cuda_nvml_or_tensor_call(tmp_path: Path) -> None:
+    """A fork of a process with a CUDA context is broken, so whatever would make one fails in it here."""
+    script = tmp_path / "watched.py"
+    script.write_text(
+        "import os, pynvml, torch\n"
+        "from torch.utils._python_dispatch import TorchDispatchMode\n"
+        "supervisor = os.getpid()\n"
+        "def watched(name, call):\n"
+        "    def run(*args, **kwargs):\n"
+        "        assert os.getpid() != supervisor, f'{name} in the supervisor'\n"
+        "        return call(*args, **kwargs)\n"
+        "    return run\n"
+        "for name in ('device_count', 'is_available', 'init', '_lazy_init', 'set_device'):\n"
+        "    setattr(torch.cuda, name, watched(name, getattr(torch.cuda, name)))\n"
+        "pynvml.nvmlInit = watched('nvmlInit', pynvml.nvmlInit)\n"
+        "class NoTensors(TorchDispatchMode):\n"
+        "    def __torch_dispatch__(self, func, types, args=(), kwargs=None):\n"
+        "        assert os.getpid() != supervisor, f'{func} in the supervisor'\n"
+        "        return func(*args, **(kwargs or {}))\n"
+        "from ncclbench.cli.app import run\n"
+        "with NoTensors():\n"
+        "    code = run(['sweep', '--sizes', '4K', '-n', '4', '--epochs', '2', '--out', os.environ['OUT']])\n"
+        "assert not torch.cuda.is_initialized()\n"
+        "raise SystemExit(code)\n"
+    )
+    outcome = run(sys.executable, script, env={"OUT": str(tmp_path / "run")})
+    assert outcome.code == 0, outcome.err
+    assert load_run(tmp_path / "run").units

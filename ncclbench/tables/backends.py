@@ -12,9 +12,9 @@ from typing import Literal
 
 from ncclbench.names import unknown
 
-# torch looks third-party process groups up under this entry-point group (distributed_c10d.py,
-# Backend._ensure_backend_registered, torch 2.15).
-_TORCH_ENTRY_POINTS = "torch.distributed.backends"
+# Packages with process groups of their own register them under this entry-point group; torch 2.15 looks
+# there itself (distributed_c10d.py, Backend._ensure_backend_registered).
+TORCH_ENTRY_POINTS = "torch.distributed.backends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ BACKENDS: dict[str, Backend] = {entry.name: entry for entry in _ENTRIES}
 def third_party_backends() -> dict[str, Backend]:
     """Process groups that other installed packages register with torch, by name."""
     found = {}
-    for point in entry_points(group=_TORCH_ENTRY_POINTS):
+    for point in entry_points(group=TORCH_ENTRY_POINTS):
         name = point.name.lower()
         package = point.dist.name if point.dist is not None else point.value
         if name not in BACKENDS and package != "torch":

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import entry_points
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ncclbench.tables.backends import Backend
+from ncclbench.tables.backends import BACKENDS, TORCH_ENTRY_POINTS, Backend
 
 # New name: the older one, used where the new one is missing.
 _RENAMED = {
@@ -43,6 +44,19 @@ def backend_name(backend: Backend) -> str:
     if backend.torch_name == "nccl-legacy" and torch_version() < (2, 15):
         return "nccl"
     return backend.torch_name
+
+
+def register_third_party(backend: Backend) -> None:
+    """Let a process group of another package register itself, where this torch does not see to it.
+
+    Raises:
+        Exception: what the package raises when it cannot.
+    """
+    if backend.name in BACKENDS or hasattr(dist.Backend, "_ensure_backend_registered"):
+        return
+    for point in entry_points(group=TORCH_ENTRY_POINTS, name=backend.name):
+        if not hasattr(dist.Backend, backend.name.upper()):
+            point.load()()
 
 
 def missing_feature(backend: Backend) -> str | None:

@@ -13,7 +13,12 @@ import torch.distributed as dist
 
 from ncclbench.plan.model import Arm
 from ncclbench.tables.backends import Backend, find_backend
-from ncclbench.worker.compat import backend_name, implementation_of, missing_feature
+from ncclbench.worker.compat import (
+    backend_name,
+    implementation_of,
+    missing_feature,
+    register_third_party,
+)
 from ncclbench.worker.device import Device
 
 
@@ -83,6 +88,7 @@ def open_group(arm: Arm, device: Device, timeout_s: float, measure_first: bool =
         Exception: whatever the backend raises; which types differs by backend and version.
     """
     backend = find_backend(arm.backend)
+    register_third_party(backend)
     before = time.perf_counter_ns()
     group: Any = dist.new_group(
         backend=backend_name(backend),
