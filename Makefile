@@ -7,8 +7,10 @@ OLDEST_VENV ?= .venv-oldest
 OLDEST_TORCH := 2.13.0
 # What runs on it: whatever calls torch.
 OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py patterns.py visit.py)
-# More arguments for pytest: make test PYTEST_ARGS="-k sweep"
+# More arguments for pytest: make test PYTEST_ARGS="-k sweep". Tests wait for processes more than they
+# compute, so two at a time are faster even on two cores.
 PYTEST_ARGS ?=
+PYTEST_WORKERS ?= 2
 
 RUN := $(VENV)/bin
 PIP_INSTALL := -m pip install --disable-pip-version-check
@@ -24,7 +26,7 @@ demo: $(VENV)/.installed ## set up, measure all_reduce and broadcast on this mac
 	@$(RUN)/ncclbench sweep --ops all_reduce,broadcast
 
 test: $(VENV)/.installed-dev ## set up and run the tests
-	@$(RUN)/python -m pytest -m "not full" $(PYTEST_ARGS)
+	@$(RUN)/python -m pytest -m "not full" -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 test-full: $(VENV)/.installed-dev ## the slower tests that make test leaves out
 	@$(RUN)/python -m pytest -m full $(PYTEST_ARGS)

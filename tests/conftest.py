@@ -17,7 +17,7 @@ _LAUNCHER = {
     "MASTER_ADDR",
     "MASTER_PORT",
 }
-_TERMINAL = {"FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"}
+_OTHERS = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"}
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -25,6 +25,6 @@ def _plain_environment() -> Iterator[None]:
     """Tests that want such a variable set it themselves."""
     with pytest.MonkeyPatch.context() as patch:
         for name in list(os.environ):
-            if name.startswith(_PREFIXES) or name in _LAUNCHER | _TERMINAL:
+            if name.startswith(_PREFIXES) or name in _LAUNCHER | _OTHERS:
                 patch.delenv(name)
         yield
