@@ -42,8 +42,9 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 bench: $(VENV)/.installed-dev ## the figures of docs/performance.md
 	@for script in benchmarks/*.py; do echo "$$script"; $(RUN)/python $$script || exit; done
 
-constraints: $(VENV)/.installed-dev ## write constraints.txt anew from what is installed in .venv
-	@$(RUN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude wheel > constraints.txt
+constraints: $(VENV)/.installed ## write constraints.txt anew: the newest versions that go together
+	@$(RUN)/python .ci/constraints > $(VENV)/constraints.txt
+	@mv $(VENV)/constraints.txt constraints.txt
 
 clean: ## remove the environments and what builds left behind; results stay
 	rm -rf $(VENV) $(OLDEST_VENV) build dist ncclbench.egg-info

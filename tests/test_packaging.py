@@ -189,6 +189,7 @@ def required(file: str) -> list[Requirement]:
 def test_every_requirement_is_pinned_to_a_version_it_allows() -> None:
     versions = pinned()
     asked = [Requirement(text) for text in PROJECT["project"]["dependencies"]]
+    asked += [Requirement(text) for text in PROJECT["project"]["optional-dependencies"]["cuda"]]
     asked += required("requirements.txt") + required("requirements-dev.txt")
     assert len(asked) > 20
     wrong = [str(r) for r in asked if not r.specifier.contains(versions.get(normal(r.name), "0"))]

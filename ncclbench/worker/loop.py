@@ -52,7 +52,7 @@ def time_samples(
     events = device.event_pairs(count)
     starts, launched, ends = [0] * count, [0] * count, [0] * count
     pending: list[object] = []
-    now, synchronize = device.now_ns, device.synchronize
+    now, synchronize, on_stream = device.now_ns, device.synchronize, device.has_device_clock
     collecting = gc.isenabled()
     gc.disable()
     try:
@@ -66,12 +66,15 @@ def time_samples(
                 works = call()
                 if works is not None:
                     pending.extend(works)
-            returned = now()
-            for work in pending:
-                work.wait()  # type: ignore[attr-defined]
-            end_event.record()
-            synchronize()
-            ends[index] = now()
+            returned = ended = now()
+            if pending or on_stream:
+                for work in pending:
+                    work.wait()  # type: ignore[attr-defined]
+                end_event.record()
+                synchronize()
+                ended = now()
+            # Else the operation was over when its call returned, and nothing more may cost time.
+            ends[index] = ended
             starts[index] = started
             launched[index] = returned
             pending.clear()

@@ -9,9 +9,9 @@ from ncclbench.tables.collectives.spec import (
     Collective,
     Layout,
     Segment,
+    bound,
     gather_factor,
     unit_factor,
-    works,
 )
 
 
@@ -47,31 +47,31 @@ def _scattered(layout: Layout, rank: int, nranks: int, root: int) -> list[Segmen
 
 def _bind_broadcast(b: Binding) -> Call:
     tensor, root, group, async_op, run = b.send, b.root, b.group, b.async_op, b.dist.broadcast
-    return lambda: works(run(tensor, group=group, async_op=async_op, group_src=root))
+    return bound(run, tensor, group=group, async_op=async_op, group_src=root)
 
 
 def _bind_all_gather(b: Binding) -> Call:
     output, source, group, async_op = b.recv, b.send, b.group, b.async_op
     run = b.dist.all_gather_single
-    return lambda: works(run(output, source, group=group, async_op=async_op))
+    return bound(run, output, source, group=group, async_op=async_op)
 
 
 def _bind_all_gather_list(b: Binding) -> Call:
     source, group, async_op, run = b.send, b.group, b.async_op, b.dist.all_gather
     parts = list(b.recv.chunk(b.nranks))
-    return lambda: works(run(parts, source, group=group, async_op=async_op))
+    return bound(run, parts, source, group=group, async_op=async_op)
 
 
 def _bind_gather(b: Binding) -> Call:
     source, root, group, async_op, run = b.send, b.root, b.group, b.async_op, b.dist.gather
     parts = list(b.recv.chunk(b.nranks)) if b.rank == root else None
-    return lambda: works(run(source, parts, group=group, async_op=async_op, group_dst=root))
+    return bound(run, source, parts, group=group, async_op=async_op, group_dst=root)
 
 
 def _bind_scatter(b: Binding) -> Call:
     output, root, group, async_op, run = b.recv, b.root, b.group, b.async_op, b.dist.scatter
     parts = list(b.send.chunk(b.nranks)) if b.rank == root else None
-    return lambda: works(run(output, parts, group=group, async_op=async_op, group_src=root))
+    return bound(run, output, parts, group=group, async_op=async_op, group_src=root)
 
 
 ENTRIES = (

@@ -12,9 +12,9 @@ from ncclbench.tables.collectives.spec import (
     Collective,
     Layout,
     Segment,
+    bound,
     gather_factor,
     unit_factor,
-    works,
 )
 
 
@@ -94,19 +94,19 @@ def _from_both_neighbours(layout: Layout, rank: int, nranks: int, root: int) -> 
 
 def _bind_all_to_all(b: Binding) -> Call:
     output, source, group, async_op, run = b.recv, b.send, b.group, b.async_op, b.dist.all_to_all_single
-    return lambda: works(run(output, source, group=group, async_op=async_op))
+    return bound(run, output, source, group=group, async_op=async_op)
 
 
 def _bind_all_to_allv(b: Binding) -> Call:
     output, source, group, async_op, run = b.recv, b.send, b.group, b.async_op, b.dist.all_to_all_single
     into, out_of = list(b.layout.recv_splits), list(b.layout.send_splits)
-    return lambda: works(run(output, source, into, out_of, group=group, async_op=async_op))
+    return bound(run, output, source, into, out_of, group=group, async_op=async_op)
 
 
 def _bind_all_to_all_list(b: Binding) -> Call:
     group, async_op, run = b.group, b.async_op, b.dist.all_to_all
     into, out_of = list(b.recv.chunk(b.nranks)), list(b.send.chunk(b.nranks))
-    return lambda: works(run(into, out_of, group=group, async_op=async_op))
+    return bound(run, into, out_of, group=group, async_op=async_op)
 
 
 def _bind_batch(b: Binding, batch: list[object]) -> Call:
@@ -161,7 +161,7 @@ def _nothing(layout: Layout, rank: int, nranks: int, root: int) -> list[Segment]
 
 def _bind_barrier(b: Binding) -> Call:
     group, async_op, run = b.group, b.async_op, b.dist.barrier
-    return lambda: works(run(group=group, async_op=async_op))
+    return bound(run, group=group, async_op=async_op)
 
 
 ENTRIES = (

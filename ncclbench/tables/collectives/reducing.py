@@ -9,9 +9,9 @@ from ncclbench.tables.collectives.spec import (
     Layout,
     Segment,
     all_reduce_factor,
+    bound,
     gather_factor,
     unit_factor,
-    works,
 )
 
 # How many tensors one coalesced all_reduce covers.
@@ -51,7 +51,7 @@ def _reduce_scattered(layout: Layout, rank: int, nranks: int, root: int) -> list
 
 def _bind_all_reduce(b: Binding) -> Call:
     tensor, redop, group, async_op, run = b.send, b.redop, b.group, b.async_op, b.dist.all_reduce
-    return lambda: works(run(tensor, redop, group=group, async_op=async_op))
+    return bound(run, tensor, redop, group=group, async_op=async_op)
 
 
 def _bind_coalesced(b: Binding) -> Call:
@@ -80,19 +80,19 @@ def _bind_coalesced(b: Binding) -> Call:
 
 def _bind_reduce(b: Binding) -> Call:
     tensor, root, redop, group, async_op, run = b.send, b.root, b.redop, b.group, b.async_op, b.dist.reduce
-    return lambda: works(run(tensor, op=redop, group=group, async_op=async_op, group_dst=root))
+    return bound(run, tensor, op=redop, group=group, async_op=async_op, group_dst=root)
 
 
 def _bind_reduce_scatter(b: Binding) -> Call:
     output, source, redop, group, async_op = b.recv, b.send, b.redop, b.group, b.async_op
     run = b.dist.reduce_scatter_single
-    return lambda: works(run(output, source, redop, group=group, async_op=async_op))
+    return bound(run, output, source, redop, group=group, async_op=async_op)
 
 
 def _bind_reduce_scatter_list(b: Binding) -> Call:
     output, redop, group, async_op, run = b.recv, b.redop, b.group, b.async_op, b.dist.reduce_scatter
     parts = list(b.send.chunk(b.nranks))
-    return lambda: works(run(output, parts, redop, group=group, async_op=async_op))
+    return bound(run, output, parts, redop, group=group, async_op=async_op)
 
 
 ENTRIES = (

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -133,6 +134,12 @@ def unit_factor(nranks: int) -> float:
     return 1.0
 
 
-def works(handle: Any) -> Works:
-    """A torch call's return value as the loop takes it: None, or a list of Works."""
-    return None if handle is None else (handle,)
+def bound(run: Callable[..., Any], *arguments: Any, async_op: bool, **keywords: Any) -> Call:
+    """A torch collective with its arguments, as the loop calls it.
+
+    The synchronous form has no frame of ours around torch's own: a thread that has just been woken runs
+    on cold caches, where even a return costs microseconds.
+    """
+    if not async_op:
+        return partial(run, *arguments, async_op=False, **keywords)
+    return lambda: (run(*arguments, async_op=True, **keywords),)
