@@ -179,7 +179,7 @@ class TestTable:
         measure(listener, plan)
         listener.note("something")
         listener.ended()
-        show_conclusion([], FOLDER / "report.html", as_json=True)
+        show_conclusion([], [], FOLDER / "report.html", as_json=True)
         captured = capsys.readouterr()
         assert captured.out == ""
         assert "slow" in captured.err
@@ -257,7 +257,7 @@ class TestEnding:
     def test_the_last_lines_name_wrong_rows_and_the_report(self, capsys: pytest.CaptureFixture[str]) -> None:
         row = {"op": "all_reduce", "dtype": "float16", "redop": "sum", "nbytes": 1 << 20, "mode": "isolated"}
         rows = [{**row, "arm": "gloo", "wrong": wrong} for wrong in (0, 7, None)]
-        show_conclusion(rows, FOLDER / "report.html")
+        show_conclusion(rows, [], FOLDER / "report.html")
         assert capsys.readouterr().out.splitlines() == [
             "WRONG DATA in 1 rows: their times mean nothing",
             "  all_reduce float16 sum 1M isolated on gloo: 7 wrong elements",

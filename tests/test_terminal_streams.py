@@ -70,7 +70,7 @@ listener.started(FOLDER, plan, ENVIRONMENT, [])
 measure(listener, plan)
 threads = threading.active_count()
 listener.ended()
-show_conclusion([], FOLDER / "report.html")
+show_conclusion([], [], FOLDER / "report.html")
 print("threads", threads)
 """
 

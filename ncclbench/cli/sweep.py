@@ -218,7 +218,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                 rest={"rows": rows, "comparisons": comparisons, "preflight": run.meta.get("preflight", [])},
             )
         )
-    show_conclusion(rows, report if run.units else None, as_json=params["as_json"])
+    show_conclusion(rows, comparisons, report if run.units else None, as_json=params["as_json"])
     if ended is not None:
         show(f"ncclbench: error: {message}\n", sys.stderr)
     return code

@@ -14,6 +14,7 @@ from ncclbench.store.model import Unit
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
 from ncclbench.terminal.table import Row, Table, group_title, rank_ranges
+from ncclbench.terminal.verdicts import verdict_lines
 from ncclbench.units import format_bytes
 
 # A case costs its fences and checks, and about as much again for so many bytes: for the time left.
@@ -143,11 +144,17 @@ class TerminalListener:
             self._progress.resume()
 
 
-def show_conclusion(rows: Iterable[Row], report: Path | None, *, as_json: bool = False) -> None:
-    """The last lines of a sweep: wrong data, loudly, and where the report lies."""
+def show_conclusion(
+    rows: Iterable[Row],
+    comparisons: Sequence[Row],
+    report: Path | None,
+    *,
+    as_json: bool = False,
+) -> None:
+    """The last lines of a sweep: verdicts, wrong data, loudly, and where the report lies."""
     stream = sys.stderr if as_json else sys.stdout
     wrong = [row for row in rows if row["wrong"]]
-    lines = []
+    lines = [] if as_json else verdict_lines(comparisons)
     if wrong:
         lines.append(coloured(f"WRONG DATA in {len(wrong)} rows: their times mean nothing", "red", stream))
         lines += [f"  {_row_name(row)}: {row['wrong']} wrong elements" for row in wrong[:_WRONG_ROWS_SHOWN]]
