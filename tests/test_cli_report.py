@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -77,12 +78,14 @@ def test_several_runs_share_a_page_that_replaces_no_single_one(
         (".", "is a folder"),
         ("missing/page.html", "there is no folder"),
         ("hopper/run.json/page.html", "no folder"),
+        ("pipe", "no file"),
     ],
 )
 def test_an_impossible_place_is_refused(
     out: str, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = stored_run(tmp_path / "hopper")
+    os.mkfifo(tmp_path / "pipe")
     assert run_command(["report", str(folder), "--out", str(tmp_path / out)]) == 2
     assert said in capsys.readouterr().err
 

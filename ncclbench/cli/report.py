@@ -62,6 +62,9 @@ def _page(out: str | None, runs: Sequence[Run]) -> Path:
     mend = "name a file with --out"
     if page.is_dir():
         raise RequestError(f"{page} is a folder: {mend}")
+    if page.exists() and not page.is_file():
+        # It would be replaced whole, as a file is.
+        raise RequestError(f"{page} is a device or a pipe, no file: {mend}")
     if not page.parent.is_dir():
         raise RequestError(f"there is no folder {page.parent}: make it, or {mend}")
     if not os.access(page.parent, os.W_OK):
