@@ -53,7 +53,7 @@ def test_several_behind_are_counted() -> None:
 def test_a_rank_whose_supervisor_is_gone_is_named_first() -> None:
     failure = hung(states({}, {"answers": False}), 3, 60.0)
     assert failure.rank == 2
-    assert "gone with its supervisor" in failure.text
+    assert "is gone with its supervisor" in failure.text
 
 
 def test_nobody_is_named_where_nobody_stands_out() -> None:

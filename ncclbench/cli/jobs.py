@@ -9,6 +9,7 @@ from ncclbench.cli.output import show_failure
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_FAILED, NcclbenchError
 from ncclbench.supervise.launcher import Seat
+from ncclbench.supervise.signals import EndSignals
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
@@ -32,12 +33,12 @@ def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: C
         nranks: world size where one supervisor has all ranks.
         lead: what rank 0 does; returns its exit code.
     """
-    # Imported here: torch takes a second or two, and what is wrong before this must be said at once.
-    from ncclbench.supervise.launch import join
-    from ncclbench.supervise.session import end_together, follow
-    from ncclbench.supervise.signals import EndSignals
-
     with EndSignals() as signals:
+        # Imported here: torch takes a second or two, and what is wrong before this is said at once.
+        from ncclbench.supervise.launch import join
+        from ncclbench.supervise.session import end_together, follow
+
+        signals.check()
         job = join(seat, nranks, signals)
         code = EXIT_FAILED
         try:

@@ -278,9 +278,20 @@ launch_options = under(
 
 run_options = under(
     "What is kept",
-    option("--out", metavar="DIR", otherwise="results/<time>-<label>", help="The run folder itself."),
-    option("--label", metavar="TEXT", help="What the run is about, for reports."),
-    option("--resume", metavar="RUN", help="Measure what RUN lacks; needs no other option."),
+    option(
+        "--out",
+        metavar="DIR",
+        otherwise="results/<time>-<label>",
+        parse=values.path,
+        help="The run folder itself.",
+    ),
+    option("--label", metavar="TEXT", parse=values.text, help="What the run is about, for reports."),
+    option(
+        "--resume",
+        metavar="RUN",
+        parse=values.path,
+        help="Measure what RUN lacks; needs no other option.",
+    ),
 )
 
 json_option = under(

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli import values
 from ncclbench.cli.options import SectionedCommand, json_option, option, under
 from ncclbench.cli.output import document, emit_json
-from ncclbench.errors import RequestError
-from ncclbench.terminal.streams import write
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
+from ncclbench.terminal.streams import show, write
 
 if TYPE_CHECKING:
     from ncclbench.store.model import Run
@@ -24,31 +25,44 @@ if TYPE_CHECKING:
     cls=SectionedCommand,
     epilog="Example: ncclbench report results/hopper results/blackwell --out both.html",
 )
-@click.argument("folders", nargs=-1, required=True, metavar="RUN...")
+@click.argument(
+    "folders",
+    nargs=-1,
+    required=True,
+    metavar="RUN...",
+    callback=lambda ctx, parameter, folders: [values.path(folder, "RUN") for folder in folders],
+)
 @under(
     "What is written",
     option(
         "--out",
         metavar="FILE",
+        parse=values.path,
         otherwise="RUN/report.html; of several runs, report-of-N-runs.html in the first",
         help="The page.",
     ),
 )
 @json_option
-def command(folders: Sequence[str], out: str | None, as_json: bool) -> None:
+def command(folders: Sequence[str], out: str | None, as_json: bool) -> int:
     """Write one HTML page about one or several runs: it opens offline and can be sent to anybody."""
     # Imported here for the sake of --help: they bring NumPy, pandas and plotly.
     from ncclbench.report.build import write_report
+    from ncclbench.stats.rows import run_rows
     from ncclbench.store.reader import load_run
 
     runs = [load_run(Path(folder)) for folder in folders]
     page = _page(out, runs)
     write_report(runs, page)
-    message = f"report: {page}"
+    rows = [{"run": run.folder, **row} for run in runs for row in run_rows(run)]
+    wrong = sum(row["status"] == "wrong" for row in rows)
+    message = f"report: {page}" + (f" ({wrong} rows with WRONG data)" if wrong else "")
+    for problem in (problem for run in runs for problem in run.problems):
+        show(f"ncclbench: {problem}\n", sys.stderr)
     if as_json:
-        emit_json(_document(runs, page, message))
+        emit_json(_document(runs, rows, page, message, ok=not wrong))
     else:
         write(f"{message}\n", sys.stdout)
+    return EXIT_BAD_ANSWER if wrong else EXIT_OK
 
 
 def _page(out: str | None, runs: Sequence[Run]) -> Path:
@@ -57,14 +71,19 @@ def _page(out: str | None, runs: Sequence[Run]) -> Path:
     Raises:
         RequestError: nothing can be written there.
     """
+    from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE, SUMMARY_FILE
+
     name = "report.html" if len(runs) == 1 else f"report-of-{len(runs)}-runs.html"
-    page = Path(out) if out is not None else runs[0].folder / name
+    # A link is followed: what it points to is replaced, not the link.
+    page = Path(out).resolve() if out else runs[0].folder / name
     mend = "name a file with --out"
     if page.is_dir():
         raise RequestError(f"{page} is a folder: {mend}")
     if page.exists() and not page.is_file():
         # It would be replaced whole, as a file is.
         raise RequestError(f"{page} is a device or a pipe, no file: {mend}")
+    if page.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
+        raise RequestError(f"{page} is the name of a run's own file: {mend}")
     if not page.parent.is_dir():
         raise RequestError(f"there is no folder {page.parent}: make it, or {mend}")
     if not os.access(page.parent, os.W_OK):
@@ -72,19 +91,24 @@ def _page(out: str | None, runs: Sequence[Run]) -> Path:
     return page
 
 
-def _document(runs: Sequence[Run], page: Path, message: str) -> dict[str, Any]:
+def _document(
+    runs: Sequence[Run], rows: list[dict[str, Any]], page: Path, message: str, ok: bool
+) -> dict[str, Any]:
     from ncclbench.compare.paired import compare_run
-    from ncclbench.stats.rows import run_rows
 
-    rows = [{"run": run.folder, **row} for run in runs for row in run_rows(run)]
     several = [run for run in runs if len(run.plan.arms) > 1]
     comparisons = [{"run": run.folder, **row} for run in several for row in compare_run(run)]
     only = runs[0] if len(runs) == 1 else None
     return document(
         "report",
         run=only.folder if only else None,
-        ok=True,
+        ok=ok,
         message=message,
         environment=only.meta.get("environment") if only else None,
-        rest={"report": page, "rows": rows, "comparisons": comparisons},
+        rest={
+            "report": page,
+            "rows": rows,
+            "comparisons": comparisons,
+            "problems": [problem for run in runs for problem in run.problems],
+        },
     )

@@ -157,22 +157,42 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        meta = new_meta(
-            work.plan, Description(["ncclbench", *sys.argv[1:]], params["label"], datetime.now(UTC))
-        )
+        meta = new_meta(work.plan, Description(_typed(), params["label"], datetime.now(UTC)))
     else:
         meta = former.meta
     listener = TerminalListener(as_json=params["as_json"], earlier=former.units if former else None)
     ended: NcclbenchError | None = None
     with work.folder as folder:
         try:
-            if meta["status"] != "complete":
+            if former is None or lacks_units(former):
                 Session(job, work.plan, folder, meta, former, listener, _load_the_rest).measure()
         except NcclbenchError as error:
             ended = error
         finally:
             listener.ended()
         return _conclude(folder.path, ended, params)
+
+
+def _typed() -> list[str]:
+    """The command line as typed; bytes that are no text are shown as such."""
+    words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
+    return ["ncclbench", *words]
+
+
+def lacks_units(run: Run) -> bool:
+    """Whether there is anything left to measure in a run: its samples tell, not only its own word."""
+    if run.meta.get("status") != "complete":
+        return True
+    arms = run.meta.get("arms", {})
+    wanted = [
+        (case.key, arm.id)
+        for case in run.plan.planned
+        for arm in run.plan.arms
+        if arms.get(arm.id, {}).get("status", "ok") == "ok" and (case.key, arm.id) not in run.statuses
+    ]
+    # A time budget may have ended a case after any epoch but the first.
+    least = 1 if run.plan.time_budget_s is not None else run.plan.epochs
+    return any(len(run.units.get(key, ())) < least for key in wanted)
 
 
 def _load_the_rest() -> None:
@@ -215,7 +235,12 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                 ok=code == EXIT_OK,
                 message=message,
                 environment=run.meta.get("environment"),
-                rest={"rows": rows, "comparisons": comparisons, "preflight": run.meta.get("preflight", [])},
+                rest={
+                    "rows": rows,
+                    "comparisons": comparisons,
+                    "preflight": run.meta.get("preflight", []),
+                    "problems": run.problems,
+                },
             )
         )
     show_conclusion(rows, comparisons, report if run.units else None, as_json=params["as_json"])

@@ -106,6 +106,32 @@ def margin(text: str, option: str) -> tuple[float, float]:
     return ratio, time_us
 
 
+def text(value: str, option: str) -> str:
+    """A text that is there and can be written anywhere.
+
+    Raises:
+        RequestError: it is empty, or holds bytes that are not UTF-8.
+    """
+    if not value:
+        raise RequestError(f"{option} is empty: leave it out, or check the variable it was made of")
+    try:
+        # In a locale without UTF-8 Python keeps the bytes of an argument in disguise.
+        return value.encode("utf-8", "surrogateescape").decode("utf-8")
+    except UnicodeError:
+        raise RequestError(f"{option} is not valid UTF-8: take other characters") from None
+
+
+def path(value: str, option: str) -> str:
+    """A path that can be written into a run and a page.
+
+    Raises:
+        RequestError: it is empty, or not UTF-8 in this locale.
+    """
+    if text(value, option) != value:
+        raise RequestError(f"{option} holds characters that this locale lacks: set LANG=C.UTF-8")
+    return value
+
+
 def not_yet(text: str, option: str) -> None:
     """An option of the manual that is not built."""
     raise RequestError(f"{option} is not there yet: leave it out")

@@ -80,7 +80,8 @@ def hung(states: Sequence[RankState], nranks: int, timeout_s: float) -> Failure:
     waited = f"for {timeout_s:.0f} s"
     if silent:
         who = f"rank {silent[0]}{_others(len(silent))}"
-        text = f"{who} is gone with its supervisor, the others have waited {waited}, {states[0].where}"
+        gone = "never came, or is gone with its supervisor"
+        text = f"{who} {gone}; the others have waited {waited}, {states[0].where}"
         return Failure(silent[0], text, True)
     stopped = [state for state in states if not state.answers]
     last = max(state.steps for state in states)

@@ -56,7 +56,7 @@ def join(seat: Seat | None, nranks: int, signals: EndSignals) -> Job:
     """
     if seat is None:
         return Job(None, nranks, nranks, meet_alone(), signals)
-    return Job(seat, seat.world_size, seat.local_size, meet_others(seat, os.environ), signals)
+    return Job(seat, seat.world_size, seat.local_size, meet_others(seat, os.environ, signals), signals)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.supervise.launcher import Seat
+from ncclbench.supervise.signals import EndSignals
 
 _CONNECT_S = 120.0
 _LAST_BARRIER_S = 15.0
@@ -91,6 +92,29 @@ class Rendezvous:
             return
 
 
+def _await_store(seat: Seat, signals: EndSignals) -> None:
+    """Wait until somebody listens at rank 0's address: torch's own wait would heed no signal."""
+    where = f"{seat.master_addr}:{seat.master_port}"
+    deadline = time.monotonic() + _CONNECT_S
+    while True:
+        try:
+            socket.create_connection((seat.master_addr, seat.master_port), timeout=2.0).close()
+            return
+        except socket.gaierror as error:
+            raise RequestError(
+                f"rank {seat.rank} cannot find the host of MASTER_ADDR={seat.master_addr} "
+                f"({error.strerror}): set it to a name or address that every rank can reach"
+            ) from error
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RequestError(
+                    f"rank {seat.rank} found nobody at {where} for {_CONNECT_S:.0f} s ({error}): "
+                    "start rank 0, or set MASTER_ADDR and MASTER_PORT to where it can be reached"
+                ) from error
+        signals.check()
+        time.sleep(0.2)
+
+
 def meet_alone() -> Rendezvous:
     """For one supervisor and the workers it forks: a store on the loopback."""
     listener = socket.create_server(("127.0.0.1", 0))
@@ -106,14 +130,17 @@ def meet_alone() -> Rendezvous:
     return Rendezvous(store, f"ncclbench-{secrets.token_hex(4)}", 0, 1, ("127.0.0.1", port))
 
 
-def meet_others(seat: Seat, environ: Mapping[str, str]) -> Rendezvous:
+def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> Rendezvous:
     """For a supervisor that a launcher has started beside others.
 
     Raises:
         RequestError: two processes claim one rank, or the store cannot be reached.
+        Interrupted: an ending signal came while waiting for it.
     """
     hosts_store = seat.rank == 0 and not seat.uses_agent_store
     address = (seat.master_addr, seat.master_port)
+    if not hosts_store:
+        _await_store(seat, signals)
     try:
         store = TCPStore(
             *address,

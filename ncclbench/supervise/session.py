@@ -22,7 +22,7 @@ from ncclbench.store.model import RUN_SCHEMA, Run
 from ncclbench.store.writer import SampleWriter
 from ncclbench.supervise.events import Listener
 from ncclbench.supervise.launch import Assignment, Job, launch
-from ncclbench.supervise.slots import Slot
+from ncclbench.supervise.slots import Slot, flush_streams
 from ncclbench.worker import protocol
 
 # How long rank 0 may take, after the last sample, to write everything and say how it ended.
@@ -277,8 +277,7 @@ def _next_word(job: Job, number: int) -> dict[str, Any]:
             return dict(job.meeting.read(f"assignment/{number}", 1.0))
         if job.meeting.known("exit"):
             return {"exit": job.meeting.read("exit", 1.0)}
-        if job.signals.received is not None:
-            raise Interrupted("ended by a signal", job.signals.received)
+        job.signals.check()
         time.sleep(0.05)
     raise MeasurementError(f"rank {job.meeting.rank} waited {_ENDING_S:.0f} s for rank 0 to go on")
 
@@ -296,8 +295,7 @@ def end_together(job: Job, code: int) -> None:
     if job.seat is not None:
         if sys.exc_info()[1] is not None:
             traceback.print_exc()
-        sys.stdout.flush()
-        sys.stderr.flush()
+        flush_streams()
         os._exit(code)
 
 

@@ -7,6 +7,8 @@ import signal
 from types import FrameType
 from typing import Any
 
+from ncclbench.errors import Interrupted
+
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
@@ -36,6 +38,15 @@ class EndSignals:
             signal.signal(number, handler)
         os.close(self.wakeup)
         os.close(self._write)
+
+    def check(self) -> None:
+        """End here if an ending signal has come.
+
+        Raises:
+            Interrupted: one has.
+        """
+        if self.received is not None:
+            raise Interrupted(f"ended by {signal.Signals(self.received).name}", self.received)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:

@@ -111,8 +111,7 @@ class Slots:
             log: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
             place = board.place(number)
             place.reset()
-            sys.stdout.flush()
-            sys.stderr.flush()
+            flush_streams()
             parent = os.getpid()
             pid = os.fork()
             if pid == 0:
@@ -191,6 +190,14 @@ class Slots:
             slot.exit = _read_status(status)
 
 
+def flush_streams() -> None:
+    """Write out what standard output and error still hold; either may be closed or full."""
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            with contextlib.suppress(OSError, ValueError):
+                stream.flush()
+
+
 def _read_status(status: int) -> Exit:
     if os.WIFSIGNALED(status):
         return Exit(None, os.WTERMSIG(status))
@@ -223,7 +230,5 @@ def _leave_with(work: Callable[[], None]) -> None:
         work()
         code = 0
     finally:
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
-            sys.stderr.flush()
+        flush_streams()
         os._exit(code)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import socket
 import time
 from collections.abc import Callable
@@ -11,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from ncclbench.errors import Interrupted, MeasurementError
+from ncclbench.errors import MeasurementError
 from ncclbench.plan.model import Plan
 from ncclbench.supervise.blame import Failure, RankState, hung, root_cause, where
 from ncclbench.supervise.rendezvous import Rendezvous
@@ -20,6 +19,8 @@ from ncclbench.supervise.slots import Exit, Slot, Slots
 from ncclbench.worker import protocol
 
 _TICK_S = 0.2
+# A look that comes so much late means that this process did not run, not that the workers hang.
+_ABSENT_S = 1.5
 # How long after a first failure others are waited for, so that the cause is told from its consequences.
 _GRACE_S = 0.4
 # How long supervisors are waited for that may still say how their hung worker is.
@@ -53,6 +54,7 @@ class Watch:
         # A store asked by thousands of supervisors is asked less often by each.
         self._others_every_s = max(_TICK_S, meeting.world_size / 2000)
         self._others_asked = 0.0
+        self._watching_since = self._looked = time.monotonic()
 
     def run(self) -> None:
         """Return when every worker here is done.
@@ -65,13 +67,20 @@ class Watch:
             self._take(_TICK_S)
             if self._failures:
                 self._fail()
-            if self._signals.received is not None:
-                name = signal.Signals(self._signals.received).name
-                raise Interrupted(f"ended by {name}", self._signals.received)
-            idle = [slot.place.idle_s for slot in self._slots.running]
-            if idle and min(idle) > self._timeout_s:
+            self._signals.check()
+            if self._slots.running and self._idle_s() > self._timeout_s:
                 self._hung()
             self._look_at_others()
+
+    def _idle_s(self) -> float:
+        """Seconds in which no worker here has moved, as far as this supervisor was there to see it."""
+        now = time.monotonic()
+        if now - self._looked > _TICK_S + _ABSENT_S:
+            # It was stopped itself (Ctrl-Z, a suspended machine): its workers may have been, too.
+            self._watching_since = now
+        self._looked = now
+        idle_s = min(slot.place.idle_s for slot in self._slots.running)
+        return min(idle_s, now - self._watching_since)
 
     def _take(self, timeout_s: float) -> None:
         for happening in self._slots.happenings(timeout_s, self._signals.wakeup):
