@@ -76,11 +76,12 @@ def write_run(folder: Path, nranks: int, iters: int, epochs: int) -> None:
                             device_us=None,
                             total_us=total_us,
                             visits=(iters,),
+                            turns=(0,),
                             wrong=(0,) * nranks,
                         )
                     )
                 samples.append(b"".join(encode_unit(unit) for unit in units))
-        host = {"hostname": "synthetic"}
+        host = {"name": "synthetic"}
         places = [{"rank": rank, "host": 0, "local_rank": rank, "device": "cpu"} for rank in range(nranks)]
         run.write_meta(
             {
