@@ -14,6 +14,7 @@ from ncclbench.plan import memory
 from ncclbench.plan.arms import arms_device, find_base, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Case, Device, Plan
+from ncclbench.plan.schedule import MAX_VISITS, visit_order
 from ncclbench.plan.sizes import parse_sizes
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -309,3 +310,18 @@ class TestMemory:
             plan_of(sizes=(1 << 40,))
         with pytest.raises(RequestError, match=r"32\.0 TiB of GPU memory"):
             plan_of(sizes=(1 << 44,), device="cuda")
+
+
+@pytest.mark.parametrize("narms", [2, 3, 4, 6])
+def test_over_as_many_epochs_as_arms_each_arm_begins_once(narms: int) -> None:
+    for case in ("a", "b"):
+        for block in range(3):
+            orders = [visit_order(narms, 7, block * narms + step, case) for step in range(narms)]
+            assert sorted(order[0] for order in orders) == list(range(narms))
+            visits = min(narms, MAX_VISITS)
+            assert all(order.count(arm) == visits for order in orders for arm in range(narms))
+
+
+def test_two_arms_are_visited_as_a_pair_and_its_reverse() -> None:
+    orders = {tuple(visit_order(2, seed, epoch, "x")) for seed in range(8) for epoch in range(2)}
+    assert orders == {(0, 1, 1, 0), (1, 0, 0, 1)}

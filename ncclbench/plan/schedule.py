@@ -27,17 +27,16 @@ def creation_order(narms: int, seed: int, epoch: int) -> list[int]:
 def visit_order(narms: int, seed: int, epoch: int, case_key: str) -> list[int]:
     """The arm indices in the order of one case's blocks within an epoch.
 
-    Every arm comes equally often: once for one arm, ``min(narms, MAX_VISITS)`` times otherwise.
+    Every arm comes equally often: once for one arm, ``min(narms, MAX_VISITS)`` times otherwise. Over
+    ``narms`` successive epochs every arm also begins equally often: being first has an effect of its own
+    (warmer, or just after somebody's write), and a few epochs of pure chance would not even it out.
     """
     if narms == 1:
         return [0]
-    generator = _generator(seed, "visits", epoch, case_key)
     names = list(range(narms))
-    generator.shuffle(names)
-    rows = [[names[(start + step) % narms] for step in range(narms)] for start in range(narms)]
-    if narms == 2:
-        rows = [names, names[::-1]]
-    generator.shuffle(rows)
+    _generator(seed, "visits", epoch // narms, case_key).shuffle(names)
+    first = epoch % narms
+    rows = [[names[(first + start + step) % narms] for step in range(narms)] for start in range(narms)]
     return [arm for row in rows[:MAX_VISITS] for arm in row]
 
 
