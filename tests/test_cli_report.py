@@ -102,3 +102,23 @@ def test_torch_is_never_loaded(tmp_path: Path) -> None:
         [sys.executable, "-c", script, str(folder)], capture_output=True, text=True, timeout=100
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_wrong_data_end_with_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stored_run(tmp_path / "hopper")
+    samples = folder / "samples.jsonl"
+    samples.write_text(samples.read_text().replace('"wrong":0', '"wrong":3', 1))
+    assert run_command(["report", str(folder), "--json"]) == 1
+    document = json.loads(capsys.readouterr().out)
+    assert document["ok"] is False
+    assert "WRONG" in document["message"]
+
+
+def test_dropped_samples_are_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = stored_run(tmp_path / "hopper")
+    with (folder / "samples.jsonl").open("a") as file:
+        file.write('{"type":"samples"')
+    assert run_command(["report", str(folder), "--json"]) == 0
+    captured = capsys.readouterr()
+    assert any("torn" in problem for problem in json.loads(captured.out)["problems"])
+    assert "torn" in captured.err
