@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from report_fixtures import make_run
 
 from ncclbench.compare.paired import compare_run
-from ncclbench.compare.verdict import FENCE_BOUND, Pairs, Verdict, judge, verdict
+from ncclbench.compare.verdict import FENCE_BOUND, Verdict, judge, paired, verdict
 from ncclbench.stats.intervals import Floats, Margin
 from ncclbench.store.model import Run
 
@@ -94,7 +94,7 @@ def test_a_family_is_judged_harder_than_one() -> None:
     false = 0
     for _ in range(400):
         sets = generator.lognormal(0, 0.05, (20, 2, 8))
-        family = judge([Pairs(base, new, MARGIN) for base, new in sets])
+        family = judge([paired(base, new, MARGIN) for base, new in sets])
         false += any(one.word in ("faster", "slower") for one in family)
     assert false <= 0.075 * 400  # 97.5 % of seeds at a true 5 %
 
@@ -146,7 +146,7 @@ def quiet(ratio: float, epochs: int = 8, **fields: Any) -> Verdict:
     """Two arms with hardly any noise and a known ratio."""
     base = 100 * np.linspace(1.0, 1.1, epochs)
     jitter = 1 + 0.001 * (-1.0) ** np.arange(epochs)
-    return judge([Pairs(base, ratio * base * jitter, fields.pop("margin", MARGIN), **fields)])[0]
+    return judge([paired(base, ratio * base * jitter, fields.pop("margin", MARGIN), **fields)])[0]
 
 
 def test_words_and_the_margin() -> None:
@@ -168,7 +168,7 @@ def test_words_and_the_margin() -> None:
 def test_under_six_epochs_nothing_is_claimed() -> None:
     few = quiet(2.0, epochs=5)
     assert (few.word, few.beyond_margin) == ("unclear", False)
-    assert few.note == "5 epochs, a verdict needs 6"
+    assert few.note == "5 epochs on both arms, a verdict needs 6"
     assert few.effect is not None
     assert few.effect.estimate == pytest.approx(2.0, rel=0.01)
     assert quiet(2.0, epochs=6).word == "slower"
@@ -220,9 +220,9 @@ def test_a_skewed_fence_forbids_same_and_nothing_else() -> None:
 def test_among_many_a_small_p_is_not_enough() -> None:
     base = np.ones(8)
     new = np.exp(0.05 + 0.045 * times(1, -1, 1, -1, 1, -1, 1, -1))
-    alone = judge([Pairs(base, new, MARGIN)])[0]
-    crowd = [Pairs(base, np.exp(0.1 * (-1.0) ** np.arange(8)), MARGIN)] * 9
-    together = judge([*crowd, Pairs(base, new, MARGIN)])[-1]
+    alone = judge([paired(base, new, MARGIN)])[0]
+    crowd = [paired(base, np.exp(0.1 * (-1.0) ** np.arange(8)), MARGIN)] * 9
+    together = judge([*crowd, paired(base, new, MARGIN)])[-1]
     assert (alone.word, together.word) == ("slower", "unclear")
     assert alone.effect == together.effect
     assert together.p_holm == pytest.approx(10 * (alone.p_holm or 0))

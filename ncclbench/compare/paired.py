@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from ncclbench.compare.verdict import Pairs, Verdict, judge, log_ratio
+from ncclbench.compare.verdict import Question, Verdict, judge, paired
 from ncclbench.plan.model import Arm, PlannedCase
-from ncclbench.stats.intervals import Floats, LogMean
+from ncclbench.stats.intervals import Floats, LogMean, log_ratio
 from ncclbench.stats.rows import outcome, run_margin, run_statistic
 from ncclbench.stats.summary import epoch_quantiles, median_skew_us
 from ncclbench.store.model import Run, Unit
@@ -33,7 +33,7 @@ class _Comparison:
     base_units: list[Unit]
     new_units: list[Unit]
     statistic: str
-    pairs: Pairs
+    question: Question
     obstacle: str | None
 
 
@@ -51,7 +51,7 @@ def compare_run(run: Run) -> list[dict[str, Any]]:
         for arm in others
         if not {outcome(run, entry, base)[0], outcome(run, entry, arm)[0]} & _NEVER_MEANT
     ]
-    verdicts = judge([comparison.pairs for comparison in comparisons])
+    verdicts = judge([comparison.question for comparison in comparisons])
     return [
         _row(base, comparison, verdict) for comparison, verdict in zip(comparisons, verdicts, strict=True)
     ]
@@ -70,8 +70,8 @@ def _compared(run: Run, entry: PlannedCase, base: Arm, new: Arm) -> _Comparison:
     skew_us = None
     if matched and MODES[entry.case.mode].fenced:
         skew_us = max(median_skew_us(base_units), median_skew_us(new_units))
-    pairs = Pairs(base_us, new_us, run_margin(run), base_p90_us, new_p90_us, skew_us)
-    return _Comparison(entry, new, base_units, new_units, statistic, pairs, obstacle)
+    question = paired(base_us, new_us, run_margin(run), base_p90_us, new_p90_us, skew_us)
+    return _Comparison(entry, new, base_units, new_units, statistic, question, obstacle)
 
 
 def _obstacle(run: Run, entry: PlannedCase, arm: Arm) -> str | None:
@@ -114,7 +114,7 @@ def _row(base: Arm, comparison: _Comparison, verdict: Verdict) -> dict[str, Any]
         "clock": base_units[0].clock if base_units else None,
         "base": base.id,
         "new": comparison.new.id,
-        "base_us": comparison.pairs.base_level_us if effect else None,
+        "base_us": comparison.question.base_us if effect else None,
         **_ratio("", effect),
         "p": effect.p_different() if effect else None,
         "p_holm": verdict.p_holm,
@@ -126,7 +126,7 @@ def _row(base: Arm, comparison: _Comparison, verdict: Verdict) -> dict[str, Any]
         "margin": verdict.margin,
         "epochs": len(base_units),
         "note": comparison.obstacle or verdict.note,
-        **_ratio("p90_", comparison.pairs.tail_effect),
+        **_ratio("p90_", comparison.question.tail_effect),
         **_ratio("fastest_", fastest),
     }
 

@@ -1,19 +1,20 @@
-"""The verdict on paired times: same, faster, slower or unclear, and how sure that is.
+"""The verdict on two times: same, faster, slower or unclear, and how sure that is.
 
-The unit is the epoch. The effect is the mean over epochs of log(new / base), judged by Student's t:
+The effect is a mean of log(new / base), over the epochs of one job or over launches, judged by Student's t:
 one method for the p value and the interval. What "same" means is said by ``is_equivalent``, what is
 asked at once by ``holm``.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from ncclbench.stats.intervals import Floats, LogMean, Margin, holm, is_equivalent, log_mean
+from ncclbench.stats.intervals import Floats, LogMean, Margin, holm, is_equivalent, log_ratio
 
 ALPHA = 0.05
 
@@ -24,6 +25,7 @@ FEWEST_EPOCHS = 6
 # How much worse the p90 may be under a verdict of "same".
 TAIL_MARGIN = 0.10
 
+TOO_COARSE = "times of zero: the clock is too coarse for this case"
 FENCE_BOUND = "fence-bound, use back-to-back or graph"
 
 Word = Literal["same", "faster", "slower", "unclear"]
@@ -31,41 +33,51 @@ Tail = Literal["tail worse", "tail unclear"]
 
 
 @dataclass(frozen=True, slots=True)
-class Pairs:
-    """What two arms took on one case, epoch by epoch.
+class Question:
+    """One comparison to be judged. All times are of one statistic of one case.
 
     Attributes:
-        base_us: shape (epochs,): the statistic of the base arm in each epoch.
-        new_us: shape (epochs,): of the arm it is compared with, in the same epochs.
+        effect: new / base; None where it cannot be said.
         margin: how far apart they may be and still be the same.
-        base_p90_us: shape (epochs,), or None to leave the tail out of the verdict.
-        new_p90_us: likewise.
+        base_us: the base's typical time.
+        tail_effect: new / base of the p90; None leaves the tail out of the verdict.
         skew_us: how far apart ranks started, where every operation was fenced; None where not.
+        doubt: why nothing but "unclear" can be said, whatever the numbers; None where they may speak.
     """
 
-    base_us: Floats
-    new_us: Floats
+    effect: LogMean | None
     margin: Margin
-    base_p90_us: Floats | None = None
-    new_p90_us: Floats | None = None
+    base_us: float
+    tail_effect: LogMean | None = None
     skew_us: float | None = None
+    doubt: str | None = None
 
-    @property
-    def effect(self) -> LogMean | None:
-        """new / base over epochs; None where it cannot be said."""
-        return log_ratio(self.base_us, self.new_us)
 
-    @property
-    def tail_effect(self) -> LogMean | None:
-        """The same of the p90."""
-        if self.base_p90_us is None or self.new_p90_us is None:
-            return None
-        return log_ratio(self.base_p90_us, self.new_p90_us)
+def paired(
+    base_us: Floats,
+    new_us: Floats,
+    margin: Margin,
+    base_p90_us: Floats | None = None,
+    new_p90_us: Floats | None = None,
+    skew_us: float | None = None,
+    doubt: str | None = None,
+) -> Question:
+    """The question on two arms measured side by side; all arrays have shape (epochs,), epoch by epoch."""
+    effect = log_ratio(base_us, new_us)
+    tail = None if base_p90_us is None or new_p90_us is None else log_ratio(base_p90_us, new_p90_us)
+    if effect is None and base_us.size >= 2:
+        doubt = doubt or TOO_COARSE
+    elif base_us.size < FEWEST_EPOCHS:
+        doubt = doubt or f"{base_us.size} epochs on both arms, a verdict needs {FEWEST_EPOCHS}"
+    return Question(effect, margin, geometric_mean(base_us), tail, skew_us, doubt)
 
-    @property
-    def base_level_us(self) -> float:
-        """The base's typical time: geometric mean over epochs."""
-        return float(np.exp(np.log(self.base_us).mean()))
+
+def geometric_mean(times_us: Floats) -> float:
+    """The typical one of several times; NaN for none, 0 where one is."""
+    if not times_us.size:
+        return math.nan
+    with np.errstate(divide="ignore"):
+        return float(np.exp(np.log(times_us).mean()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +105,6 @@ class Verdict:
     note: str | None = None
 
 
-def log_ratio(base_us: Floats, new_us: Floats) -> LogMean | None:
-    """The mean over epochs of log(new / base); None for fewer than two epochs or a time of zero."""
-    if not bool((base_us > 0).all() and (new_us > 0).all()):
-        return None
-    return log_mean(new_us / base_us)
-
-
 def verdict(
     base_us: Floats,
     new_us: Floats,
@@ -107,32 +112,32 @@ def verdict(
     base_p90_us: Floats | None = None,
     new_p90_us: Floats | None = None,
 ) -> Verdict:
-    """The verdict on one comparison alone; all arrays have shape (epochs,)."""
-    return judge([Pairs(base_us, new_us, margin, base_p90_us, new_p90_us)])[0]
+    """The verdict on one paired comparison alone; all arrays have shape (epochs,)."""
+    return judge([paired(base_us, new_us, margin, base_p90_us, new_p90_us)])[0]
 
 
-def judge(family: Sequence[Pairs]) -> list[Verdict]:
-    """The verdicts on all comparisons of one question, in the order given.
+def judge(family: Sequence[Question]) -> list[Verdict]:
+    """The verdicts on all comparisons asked about together, in the order given.
 
     The more is asked, the more differences chance alone will show: Holm's correction holds the chance
     of any false "faster" or "slower" in the family at 5 %; the simultaneous interval is Bonferroni's.
     """
-    effects = [pairs.effect for pairs in family]
+    effects = [question.effect for question in family]
     tested = [index for index, effect in enumerate(effects) if effect is not None]
     adjusted = holm([effect.p_different() for effect in effects if effect is not None])
     p_holm = dict(zip(tested, adjusted, strict=True))
     return [
-        Verdict("unclear", note=_why_no_effect(pairs))
+        Verdict("unclear", note=question.doubt)
         if effect is None
-        else _judge_one(pairs, effect, p_holm[index], len(tested))
-        for index, (pairs, effect) in enumerate(zip(family, effects, strict=True))
+        else _judge_one(question, effect, p_holm[index], len(tested))
+        for index, (question, effect) in enumerate(zip(family, effects, strict=True))
     ]
 
 
-def _judge_one(pairs: Pairs, effect: LogMean, p_holm: float, family_size: int) -> Verdict:
-    margin = pairs.margin.of(pairs.base_level_us)
+def _judge_one(question: Question, effect: LogMean, p_holm: float, family_size: int) -> Verdict:
+    margin = question.margin.of(question.base_us)
     simultaneous = effect.interval(1 - ALPHA / family_size)
-    word, tail, note = _word(pairs, effect, p_holm, margin)
+    word, tail, note = _word(question, effect, p_holm, margin)
     return Verdict(
         word=word,
         tail=tail,
@@ -140,20 +145,20 @@ def _judge_one(pairs: Pairs, effect: LogMean, p_holm: float, family_size: int) -
         p_holm=p_holm,
         simultaneous=simultaneous,
         margin=margin,
-        beyond_margin=effect.n >= FEWEST_EPOCHS and _lies_outside(simultaneous, margin),
+        beyond_margin=question.doubt is None and _lies_outside(simultaneous, margin),
         note=note,
     )
 
 
 def _word(
-    pairs: Pairs, effect: LogMean, p_holm: float, margin: float
+    question: Question, effect: LogMean, p_holm: float, margin: float
 ) -> tuple[Word, Tail | None, str | None]:
-    if effect.n < FEWEST_EPOCHS:
-        return "unclear", None, f"{effect.n} epochs, a verdict needs {FEWEST_EPOCHS}"
+    if question.doubt is not None:
+        return "unclear", None, question.doubt
     if is_equivalent(effect, margin):
-        if pairs.skew_us is not None and pairs.skew_us > margin * pairs.base_level_us:
+        if question.skew_us is not None and question.skew_us > margin * question.base_us:
             return "unclear", None, FENCE_BOUND
-        return "same", _tail(pairs.tail_effect), None
+        return "same", _tail(question.tail_effect), None
     if p_holm < ALPHA:
         return ("slower" if effect.mean > 0 else "faster"), None, None
     return "unclear", None, None
@@ -169,9 +174,3 @@ def _tail(effect: LogMean | None) -> Tail | None:
 def _lies_outside(interval: tuple[float, float], margin: float) -> bool:
     low, high = interval
     return low > 1 + margin or high < 1 / (1 + margin)
-
-
-def _why_no_effect(pairs: Pairs) -> str:
-    if pairs.base_us.size < 2:
-        return f"{pairs.base_us.size} epochs on both arms, a verdict needs {FEWEST_EPOCHS}"
-    return "times of zero: the clock is too coarse for this case"

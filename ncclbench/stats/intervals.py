@@ -24,14 +24,16 @@ class LogMean:
     differences of them are ratios. (Student, "The probable error of a mean", Biometrika 1908.)
 
     Attributes:
-        n: how many values, at least 2.
-        mean: of their natural logarithms.
+        n: how many values, at least 2; of two sides the smaller.
+        mean: of their natural logarithms, or the difference of two such means.
         se: standard error of that mean, 0 where all values are equal.
+        df: degrees of freedom of the t distribution.
     """
 
     n: int
     mean: float
     se: float
+    df: float
 
     @property
     def estimate(self) -> float:
@@ -45,7 +47,7 @@ class LogMean:
 
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Two-sided t interval of the geometric mean, in the values' unit."""
-        half = float(stdtrit(self.n - 1, 0.5 + confidence / 2)) * self.se
+        half = float(stdtrit(self.df, 0.5 + confidence / 2)) * self.se
         return _exp(self.mean - half), _exp(self.mean + half)
 
     def p_different(self, value: float = 1.0) -> float:
@@ -64,7 +66,7 @@ class LogMean:
         """P(t <= difference / se): small when the mean lies far on the side tested for."""
         if self.se == 0.0:
             return 0.0 if difference < 0 else 1.0
-        return float(stdtr(self.n - 1, difference / self.se))
+        return float(stdtr(self.df, difference / self.se))
 
 
 def log_mean(values: Sequence[float] | Floats) -> LogMean | None:
@@ -78,7 +80,31 @@ def log_mean(values: Sequence[float] | Floats) -> LogMean | None:
     logs = np.log(array)
     # Equal values must give exactly zero, not the rounding of their mean.
     deviation = 0.0 if bool((logs == logs[0]).all()) else float(logs.std(ddof=1))
-    return LogMean(n=array.size, mean=float(logs.mean()), se=deviation / math.sqrt(array.size))
+    se = deviation / math.sqrt(array.size)
+    return LogMean(n=array.size, mean=float(logs.mean()), se=se, df=array.size - 1)
+
+
+def log_ratio(base: Floats, new: Floats) -> LogMean | None:
+    """new / base of values in pairs, both of shape (n,); None as for ``log_mean``."""
+    if not bool((base > 0).all() and (new > 0).all()):
+        return None
+    return log_mean(new / base)
+
+
+def log_ratio_of_two(base: Sequence[float] | Floats, new: Sequence[float] | Floats) -> LogMean | None:
+    """new / base of two independent sets of values, shapes (n,) and (m,); None as for ``log_mean``.
+
+    Neither set is supposed to vary as much as the other: Welch, "The generalization of 'Student's' problem
+    when several different population variances are involved", Biometrika 1947, with the degrees of freedom
+    of its eq. 28 (as Satterthwaite, Biometrics Bulletin 1946).
+    """
+    one, other = log_mean(base), log_mean(new)
+    if one is None or other is None:
+        return None
+    squares = one.se**2 + other.se**2
+    smaller = min(one.n, other.n)
+    df = squares**2 / (one.se**4 / one.df + other.se**4 / other.df) if squares else smaller - 1
+    return LogMean(n=smaller, mean=other.mean - one.mean, se=math.sqrt(squares), df=df)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
