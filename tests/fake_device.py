@@ -40,6 +40,10 @@ class FakeDevice:
         self.log.append("synchronize")
         self.host_ns = max(self.host_ns, self.current_stream_ns)
 
+    def delay(self, delay_ns: int) -> None:
+        self.log.append(f"delay {delay_ns}")
+        self.current_stream_ns = max(self.host_ns, self.current_stream_ns) + delay_ns
+
     def elapsed_us(self, pair: tuple[FakeEvent, FakeEvent]) -> float:
         start, end = pair
         assert start.at_ns is not None, "the start event was never recorded"

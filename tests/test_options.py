@@ -137,7 +137,7 @@ def test_margin_is_a_fraction_a_time_or_both(text: str, margin: tuple[float, flo
         ("--margin 0%", "out of range"),
         ("--time-budget soon", "--time-budget 'soon' is not a duration"),
         ("--timeout 0", "above zero"),
-        ("--precision 2%", "--precision is not there yet"),
+        ("--precision two", "--precision 'two' is not a percentage"),
         ("--nproc-per-node 0", "--nproc-per-node 0 is out of range"),
         ("--seed -1", "out of range"),
     ],
@@ -172,7 +172,7 @@ def test_help_lists_every_option_under_a_heading_with_its_default() -> None:
         "Other:",
     ]
     for parameter in measure.params:
-        assert any(name in text for name in parameter.opts)
+        assert getattr(parameter, "hidden", False) or any(name in text for name in parameter.opts)
     words = " ".join(text.split())
     for default in (
         "all_reduce",

@@ -14,7 +14,7 @@ from ncclbench.plan import memory
 from ncclbench.plan.arms import arms_device, find_base, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Case, Device, Plan
-from ncclbench.plan.schedule import MAX_VISITS, visit_order
+from ncclbench.plan.schedule import usual_visits, visit_order
 from ncclbench.plan.sizes import parse_sizes
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -316,12 +316,19 @@ class TestMemory:
 def test_over_as_many_epochs_as_arms_each_arm_begins_once(narms: int) -> None:
     for case in ("a", "b"):
         for block in range(3):
-            orders = [visit_order(narms, 7, block * narms + step, case) for step in range(narms)]
+            visits = usual_visits(narms)
+            epochs = [block * narms + step for step in range(narms)]
+            orders = [visit_order(narms, 7, epoch, case, visits) for epoch in epochs]
             assert sorted(order[0] for order in orders) == list(range(narms))
-            visits = min(narms, MAX_VISITS)
             assert all(order.count(arm) == visits for order in orders for arm in range(narms))
 
 
 def test_two_arms_are_visited_as_a_pair_and_its_reverse() -> None:
-    orders = {tuple(visit_order(2, seed, epoch, "x")) for seed in range(8) for epoch in range(2)}
+    orders = {tuple(visit_order(2, seed, epoch, "x", 2)) for seed in range(8) for epoch in range(2)}
     assert orders == {(0, 1, 1, 0), (1, 0, 0, 1)}
+
+
+def test_more_visits_are_more_such_pairs() -> None:
+    (one, other) = (visit_order(2, 3, epoch, "x", 6) for epoch in (0, 1))
+    assert one[:4] * 3 == one
+    assert [1 - arm for arm in one] == other

@@ -13,7 +13,7 @@ import pytest
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Case, Plan
-from ncclbench.store.model import Unit
+from ncclbench.store.model import Stop, Unit
 from ncclbench.terminal.show import TerminalListener, finding_lines, show_conclusion
 from ncclbench.terminal.table import Table, rank_ranges
 
@@ -56,7 +56,9 @@ def measure(
     for epoch in epochs or range(plan.epochs):
         for case in plan.planned:
             units = [unit(case, arm.id, epoch, time_us(case)) for arm in plan.arms]
-            listener.measured(case, epoch, units)
+            listener.measured(case, epoch, units, 0.1)
+            if epoch == plan.epochs - 1:
+                listener.stopped(case, Stop(plan.epochs, "epochs", None))
 
 
 def rows_of(text: str) -> list[list[str]]:
@@ -71,7 +73,8 @@ class TestTable:
         listener.started(FOLDER, plan, ENVIRONMENT, [])
         measure(listener, plan, range(1))
         assert rows_of(capsys.readouterr().out) == []
-        listener.measured(plan.planned[0], 1, [unit(plan.planned[0], "gloo", 1)])
+        listener.measured(plan.planned[0], 1, [unit(plan.planned[0], "gloo", 1)], 0.1)
+        listener.stopped(plan.planned[0], Stop(2, "epochs", None))
         (row,) = rows_of(capsys.readouterr().out)
         assert row[:6] == ["1024", "256", "float32", "sum", "-1", "102.50"]
 
@@ -141,7 +144,8 @@ class TestTable:
         listener = TerminalListener()
         listener.started(FOLDER, plan, ENVIRONMENT, [])
         for epoch in range(2):
-            listener.measured(plan.planned[0], epoch, [unit(plan.planned[0], "gloo", epoch, wrong=3)])
+            listener.measured(plan.planned[0], epoch, [unit(plan.planned[0], "gloo", epoch, wrong=3)], 0.1)
+        listener.ended()
         (row,) = rows_of(capsys.readouterr().out)
         assert row[-5:] == ["-", "-", "6", "WRONG", "DATA"]
 
@@ -167,7 +171,7 @@ class TestTable:
         listener = TerminalListener()
         listener.started(FOLDER, plan, ENVIRONMENT, [finding("error", [0], "broken")])
         for epoch in range(2):
-            listener.measured(plan.planned[0], epoch, [unit(plan.planned[0], "gloo", epoch, wrong=1)])
+            listener.measured(plan.planned[0], epoch, [unit(plan.planned[0], "gloo", epoch, wrong=1)], 0.1)
         listener.ended()
         captured = capsys.readouterr()
         assert "\x1b" not in captured.out + captured.err
@@ -192,7 +196,7 @@ class TestEnding:
         plan = plan_of()
         listener = TerminalListener()
         listener.started(FOLDER, plan, ENVIRONMENT, [])
-        listener.measured(plan.planned[0], 0, [unit(plan.planned[0], "gloo", 0)])
+        listener.measured(plan.planned[0], 0, [unit(plan.planned[0], "gloo", 0)], 0.1)
         listener.ended()
         (row,) = rows_of(capsys.readouterr().out)
         # One epoch has no interval.
@@ -212,7 +216,7 @@ class TestEnding:
         listener = TerminalListener(earlier=earlier)
         listener.started(FOLDER, plan, ENVIRONMENT, [])
         assert [row[0] for row in rows_of(capsys.readouterr().out)] == ["1024"]
-        listener.measured(second, 1, [unit(second, "gloo", 1, 100.0)])
+        listener.measured(second, 1, [unit(second, "gloo", 1, 100.0)], 0.1)
         listener.ended()
         captured = capsys.readouterr()
         (row,) = rows_of(captured.out)
@@ -248,7 +252,7 @@ class TestEnding:
         assert capsys.readouterr().err == "ncclbench: nccl2 unavailable: needs torch >= 2.15\n"
         for epoch in range(2):
             for case in plan.planned:
-                listener.measured(case, epoch, [unit(case, "gloo", epoch)])
+                listener.measured(case, epoch, [unit(case, "gloo", epoch)], 0.1)
         listener.ended()
         captured = capsys.readouterr()
         assert len(rows_of(captured.out)) == 2

@@ -13,7 +13,7 @@ from ncclbench.cli import values
 from ncclbench.cli.values import Parse
 from ncclbench.plan.arms import find_base
 from ncclbench.plan.build import Method, Selection
-from ncclbench.plan.model import Arm
+from ncclbench.plan.model import Arm, Injection
 from ncclbench.plan.sizes import DEFAULT_FACTOR, DEFAULT_MAX, DEFAULT_MIN, parse_sizes
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES, find_dtype
@@ -21,7 +21,7 @@ from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import STATISTICS
 from ncclbench.tables.topologies import TOPOLOGIES
-from ncclbench.units import parse_seconds
+from ncclbench.units import parse_percent, parse_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
@@ -59,6 +59,7 @@ def option(
     otherwise: str | None = None,
     parse: Parse | None = None,
     flag: bool = False,
+    hidden: bool = False,
 ) -> Callable[[str], Decorator[Any]]:
     """One option, still without its heading.
 
@@ -70,6 +71,7 @@ def option(
         otherwise: what the help says the default is, where it depends on the rest.
         parse: makes the value of the text.
         flag: takes no value.
+        hidden: left out of the help; for developers.
     """
 
     def value(ctx: click.Context, parameter: click.Parameter, typed: Any) -> Any:
@@ -88,6 +90,7 @@ def option(
             default=False if flag else default,
             callback=value,
             is_flag=flag,
+            hidden=hidden,
         )
 
     return placed
@@ -240,11 +243,17 @@ method_options = under(
         parse=values.one_of(("group", "process")),
         help="Whether an epoch makes new groups or new processes.",
     ),
-    option("--precision", metavar="PERCENT", parse=values.not_yet, help="Not there yet."),
+    option(
+        "--precision",
+        metavar="PERCENT",
+        otherwise="off",
+        parse=parse_percent,
+        help="Add epochs to a case until its interval is within so much, or --time-budget is spent.",
+    ),
     option(
         "--time-budget",
         metavar="TIME",
-        otherwise="off",
+        otherwise="off; 60s with --precision",
         parse=parse_seconds,
         help="Per case, all its arms together: no epoch is added after it.",
     ),
@@ -254,6 +263,13 @@ method_options = under(
         default="0",
         parse=values.whole(0, 2**31 - 1),
         help="Draws data, order of arms and uneven splits.",
+    ),
+    option(
+        "--inject",
+        metavar="ARM:RANKS:AMOUNT",
+        parse=values.injection,
+        help="Slow an arm on purpose.",
+        hidden=True,
     ),
 )
 
@@ -346,7 +362,15 @@ def method_from(params: Mapping[str, Any], arms: Sequence[Arm]) -> Method:
         timeout_s=params["timeout"],
         share_gpu=params["share_gpu"],
         seed=params["seed"],
+        precision=params["precision"],
+        injection=_injection(params["inject"], arms),
     )
+
+
+def _injection(injection: Injection | None, arms: Sequence[Arm]) -> Injection | None:
+    if injection is not None:
+        find_base(arms, injection.arm)
+    return injection
 
 
 def typed_options(ctx: click.Context) -> list[str]:

@@ -160,7 +160,11 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
         meta = new_meta(work.plan, Description(_typed(), params["label"], datetime.now(UTC)))
     else:
         meta = former.meta
-    listener = TerminalListener(as_json=params["as_json"], earlier=former.units if former else None)
+    listener = TerminalListener(
+        as_json=params["as_json"],
+        earlier=former.units if former else None,
+        stopped=_stopped(former) if former else (),
+    )
     ended: NcclbenchError | None = None
     with work.folder as folder:
         try:
@@ -183,16 +187,23 @@ def lacks_units(run: Run) -> bool:
     """Whether there is anything left to measure in a run: its samples tell, not only its own word."""
     if run.meta.get("status") != "complete":
         return True
+    return len(_stopped(run)) < len(run.plan.planned)
+
+
+def _stopped(run: Run) -> set[str]:
+    """Keys of the cases that have, on every arm that takes them, all the epochs they were to get."""
     arms = run.meta.get("arms", {})
-    wanted = [
-        (case.key, arm.id)
-        for case in run.plan.planned
-        for arm in run.plan.arms
-        if arms.get(arm.id, {}).get("status", "ok") == "ok" and (case.key, arm.id) not in run.statuses
-    ]
-    # A time budget may have ended a case after any epoch but the first.
-    least = 1 if run.plan.time_budget_s is not None else run.plan.epochs
-    return any(len(run.units.get(key, ())) < least for key in wanted)
+    there = [arm.id for arm in run.plan.arms if arms.get(arm.id, {}).get("status", "ok") == "ok"]
+    found = set()
+    for case in run.plan.planned:
+        stop = run.stops.get(case.key)
+        wanted = stop.epochs if stop is not None else run.plan.epochs
+        measured = [
+            len(run.units.get((case.key, arm), ())) for arm in there if (case.key, arm) not in run.statuses
+        ]
+        if all(epochs >= wanted for epochs in measured):
+            found.add(case.key)
+    return found
 
 
 def _load_the_rest() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup, unknown
+from ncclbench.plan.model import Injection
 from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
 from ncclbench.units import parse_percent, parse_seconds
 
@@ -132,9 +133,15 @@ def path(value: str, option: str) -> str:
     return value
 
 
-def not_yet(text: str, option: str) -> None:
-    """An option of the manual that is not built."""
-    raise RequestError(f"{option} is not there yet: leave it out")
+def injection(text: str, option: str) -> Injection:
+    """What is slowed, where and by how much: ``gloo#2:all:10%``, ``nccl2:0,3:50us``."""
+    parts = text.split(":")
+    if len(parts) != 3 or not parts[0]:
+        raise RequestError(f"{option} {text!r} is not ARM:RANKS:AMOUNT: write it like gloo#2:all:10%")
+    arm, where, amount = parts
+    fraction = parse_percent(amount, option) if amount.endswith("%") else None
+    time_us = None if fraction is not None else parse_seconds(amount, option) * 1e6
+    return Injection(arm, roots(where, option), time_us, fraction)
 
 
 def separated(text: str, option: str) -> list[str]:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from ncclbench.errors import RequestError
 from ncclbench.plan import memory
-from ncclbench.plan.model import Arm, Case, Device, Plan, PlannedCase
+from ncclbench.plan.model import FIRST_LOOK, Arm, Case, Device, Injection, Plan, PlannedCase
 from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
@@ -22,6 +22,12 @@ from ncclbench.tables.topologies import TOPOLOGIES
 # What the rows of operations without data carry, whatever dtypes were asked for, so that they pair
 # with other runs' rows.
 NO_DATA_DTYPE = "float32"
+
+# Timed operations of a case and arm, where -n does not say: one arm, and several.
+_ITERS, _SEVERAL_ITERS = 20, 160
+# With --precision: where no budget and no number of epochs ends a case before.
+_PRECISE_BUDGET_S = 60.0
+_MOST_EPOCHS = 10_000
 
 # Reasons named when nothing at all can be measured; the rest is counted.
 _REASONS_SHOWN = 3
@@ -56,9 +62,10 @@ class Method:
 
     Attributes:
         base_arm: None: the first arm.
-        iters: None: 20, with several arms 160.
-        epochs: None: 3, with several arms 8, and never more than ``iters``.
+        iters: None: 20, with several arms or ``precision`` 160.
+        epochs: None: 3, with several arms 8, and never more than ``iters``; with ``precision`` the most.
         statistic: None: p25 on the CPU, median on CUDA.
+        time_budget_s: None: no limit, with ``precision`` a minute.
     """
 
     base_arm: str | None = None
@@ -73,6 +80,8 @@ class Method:
     time_budget_s: float | None = None
     timeout_s: float = 60.0
     share_gpu: bool = False
+    precision: float | None = None
+    injection: Injection | None = None
     # The same for everybody: the seed draws the uneven splits, and runs with other splits have
     # measured other traffic.
     seed: int = 0
@@ -95,6 +104,7 @@ def build_plan(
     """
     method = method or Method()
     _check_roots(selection, nranks)
+    _check_injection(method.injection, nranks)
     epochs, iters = _repetitions(method, len(arms))
     rotation = memory.rotation_bytes(device, local_ranks)
     plan = Plan(
@@ -110,11 +120,14 @@ def build_plan(
         statistic=method.statistic or DEFAULT_STATISTIC["device" if device == "cuda" else "total"],
         margin_ratio=method.margin_ratio,
         margin_us=method.margin_us,
-        time_budget_s=method.time_budget_s,
+        time_budget_s=_time_budget_s(method),
         timeout_s=method.timeout_s,
         share_gpu=method.share_gpu,
         seed=method.seed,
         rotation_bytes=rotation,
+        precision=method.precision,
+        adapts=method.precision is not None and method.iters is None,
+        injection=method.injection,
     )
     _refuse_empty(plan)
     memory.check_memory(device, plan.bytes_per_rank, local_ranks)
@@ -128,10 +141,18 @@ def _check_roots(selection: Selection, nranks: int) -> None:
             raise RequestError(f"-r/--root {root} is not in a world of {nranks} ranks: take {least}")
 
 
+def _check_injection(injection: Injection | None, nranks: int) -> None:
+    for rank in (injection.ranks if injection is not None else None) or ():
+        if rank >= nranks:
+            raise RequestError(f"--inject on rank {rank}: there are {nranks} ranks")
+
+
 def _repetitions(method: Method, narms: int) -> tuple[int, int]:
     """Epochs and iterations, defaults filled in."""
-    several = narms > 1
-    iters = method.iters or (160 if several else 20)
+    several = narms > 1 or method.precision is not None
+    iters = method.iters or (_SEVERAL_ITERS if several else _ITERS)
+    if method.precision is not None:
+        return _precise_epochs(method), iters
     if method.epochs is None:
         return min(8 if several else 3, iters), iters
     if method.iters is None:
@@ -141,6 +162,23 @@ def _repetitions(method: Method, narms: int) -> tuple[int, int]:
             f"-n/--iters {iters} is fewer than --epochs {method.epochs}: each epoch needs one, raise -n"
         )
     return method.epochs, iters
+
+
+def _precise_epochs(method: Method) -> int:
+    """The most epochs of a case that is measured until it is precise."""
+    if method.epochs is not None and method.epochs < FIRST_LOOK:
+        raise RequestError(
+            f"--epochs {method.epochs} with --precision: the first look is after {FIRST_LOOK} epochs, "
+            "take as many or leave --epochs away"
+        )
+    return method.epochs or _MOST_EPOCHS
+
+
+def _time_budget_s(method: Method) -> float | None:
+    """A precision that cannot be reached must end somewhere."""
+    if method.time_budget_s is None and method.precision is not None:
+        return _PRECISE_BUDGET_S
+    return method.time_budget_s
 
 
 def _refuse_empty(plan: Plan) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ncclbench.tables.collectives import COLLECTIVES
 
 PLAN_SCHEMA = 1
+
+# Under so many epochs nobody looks whether the precision is reached.
+FIRST_LOOK = 8
 
 # Where an arm's buffers live.
 Device = Literal["cpu", "cuda"]
@@ -88,6 +91,23 @@ class Arm:
 
 
 @dataclass(frozen=True, slots=True)
+class Injection:
+    """A slowdown put into an arm on purpose, to see whether it is found.
+
+    Attributes:
+        arm: id of the arm.
+        ranks: where; None for every rank.
+        us: time added to each operation, microseconds; None where ``fraction`` says it.
+        fraction: the same as a fraction of the arm's own statistic without it.
+    """
+
+    arm: str
+    ranks: tuple[int, ...] | None
+    us: float | None
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class PlannedCase:
     """A case with what the plan knows of it before anything runs.
 
@@ -113,10 +133,11 @@ class Plan:
         arms: in the order given; the first is the base unless ``base_arm`` says otherwise.
         base_arm: id of the arm that others are compared with.
         nranks: world size.
-        iters: timed operations per case and arm in all epochs together.
+        iters: timed operations per case and arm in all epochs together; with ``precision`` in the epochs up
+            to the first look.
         warmup_iters: untimed operations before each visit, at most; None for 5 that stop early when slow.
         check: checked passes before and after each visit's block; 0 switches the data check off.
-        epochs: fresh sets of process groups.
+        epochs: fresh sets of process groups; with ``precision`` the most there may be.
         epoch_kind: whether an epoch makes new groups or new processes.
         statistic: what verdicts compare, fixed before the run; None: p25 on CPU, median on CUDA.
         margin_ratio: equivalence margin as a fraction.
@@ -127,6 +148,10 @@ class Plan:
         seed: of data, order of arms and uneven splits.
         rotation_bytes: what a rank's buffers together should exceed, so that no operation finds its data
             in the cache; 0 for just two slots.
+        precision: half-width of the 95 % interval, as a fraction, at which a case has enough epochs; None
+            measures all epochs.
+        adapts: the iterations of later epochs are chosen from what the first ones cost and how they vary.
+        injection: a slowdown to be found, for developers.
     """
 
     cases: tuple[PlannedCase, ...]
@@ -146,6 +171,9 @@ class Plan:
     share_gpu: bool
     seed: int
     rotation_bytes: int = 0
+    precision: float | None = None
+    adapts: bool = False
+    injection: Injection | None = None
 
     @property
     def planned(self) -> list[Case]:
@@ -158,13 +186,10 @@ class Plan:
         return max((entry.bytes_per_rank for entry in self.cases if entry.status == "planned"), default=0)
 
     def iters_in_epoch(self, epoch: int) -> int:
-        """Timed operations per case and arm in one epoch, so that all epochs together make ``iters``."""
-        share, rest = divmod(self.iters, self.epochs)
-        return max(1, share + (epoch < rest))
-
-    def with_epochs(self, epochs: int) -> Plan:
-        """The same plan with another number of epochs."""
-        return replace(self, epochs=epochs)
+        """Timed operations per case and arm in one epoch, where nothing else is known of the case."""
+        planned = self.epochs if self.precision is None else min(self.epochs, FIRST_LOOK)
+        share, rest = divmod(self.iters, planned)
+        return max(1, share + (epoch % planned < rest))
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for run.json and for the ranks."""
@@ -193,5 +218,25 @@ class Plan:
             for row in fields["cases"]
         )
         arms = tuple(Arm(row["id"], row["backend"], dict(row["settings"])) for row in fields["arms"])
-        names = [name for name in cls.__slots__ if name not in ("cases", "arms")]
-        return cls(cases=cases, arms=arms, **{name: fields[name] for name in names})
+        plain = {name: fields[name] for name in _PLAIN_FIELDS}
+        later = {name: fields[name] for name in _LATER_FIELDS if name in fields}
+        injected = fields.get("injection")
+        return cls(
+            cases=cases,
+            arms=arms,
+            injection=None if injected is None else _injection(injected),
+            **plain,
+            **later,
+        )
+
+
+# What a plan of an older ncclbench need not have.
+_LATER_FIELDS = ("rotation_bytes", "precision", "adapts")
+_PLAIN_FIELDS = tuple(
+    name for name in Plan.__slots__ if name not in ("cases", "arms", "injection", *_LATER_FIELDS)
+)
+
+
+def _injection(fields: dict[str, Any]) -> Injection:
+    ranks = fields["ranks"]
+    return Injection(fields["arm"], None if ranks is None else tuple(ranks), fields["us"], fields["fraction"])

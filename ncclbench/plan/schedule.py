@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 
-# More visits than this per arm and epoch only add fences, not balance.
+# More visits than this per arm and epoch are made only where it is known that they pay.
 MAX_VISITS = 4
 
 
@@ -24,20 +24,21 @@ def creation_order(narms: int, seed: int, epoch: int) -> list[int]:
     return order
 
 
-def visit_order(narms: int, seed: int, epoch: int, case_key: str) -> list[int]:
-    """The arm indices in the order of one case's blocks within an epoch.
+def usual_visits(narms: int) -> int:
+    """Visits to each arm in an epoch where nothing is known of the case."""
+    return 1 if narms == 1 else min(narms, MAX_VISITS)
 
-    Every arm comes equally often: once for one arm, ``min(narms, MAX_VISITS)`` times otherwise. Over
-    ``narms`` successive epochs every arm also begins equally often: being first has an effect of its own
+
+def visit_order(narms: int, seed: int, epoch: int, case_key: str, visits: int) -> list[int]:
+    """The arm indices in the order of one case's blocks within an epoch, each ``visits`` times.
+
+    Over ``narms`` successive epochs every arm begins equally often: being first has an effect of its own
     (warmer, or just after somebody's write), and a few epochs of pure chance would not even it out.
     """
-    if narms == 1:
-        return [0]
     names = list(range(narms))
     _generator(seed, "visits", epoch // narms, case_key).shuffle(names)
     first = epoch % narms
-    rows = [[names[(first + start + step) % narms] for step in range(narms)] for start in range(narms)]
-    return [arm for row in rows[:MAX_VISITS] for arm in row]
+    return [names[(first + row + step) % narms] for row in range(visits) for step in range(narms)]
 
 
 def split_iterations(iters: int, visits: int) -> list[int]:

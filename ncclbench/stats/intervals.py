@@ -15,6 +15,12 @@ from scipy.special import stdtr, stdtrit
 
 Floats = NDArray[np.float64]
 
+ALPHA = 0.05
+
+# Under this many epochs a t interval is so wide, and so much at the mercy of normality, that no word
+# but "unclear" is honest.
+FEWEST_EPOCHS = 6
+
 
 @dataclass(frozen=True, slots=True)
 class LogMean:

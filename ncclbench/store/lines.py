@@ -24,7 +24,7 @@ _Samples = Annotated[list[_Time], msgspec.Meta(min_length=1)]
 Status = Literal["skipped", "unavailable", "failed"]
 
 
-class SamplesLine(msgspec.Struct, tag_field="type", tag="samples"):
+class SamplesLine(msgspec.Struct, tag_field="type", tag="samples", omit_defaults=True):
     """One case on one arm in one epoch on one rank; keys as in docs/results-format.md."""
 
     case: str
@@ -40,6 +40,7 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples"):
     launch_us: _Samples
     device_us: _Samples | None
     total_us: _Samples
+    delay_us: _Time | None = None
 
     def fault(self) -> str | None:
         """What is wrong with the arrays' lengths; None where they agree."""
@@ -74,7 +75,16 @@ class ColdLine(msgspec.Struct, tag_field="type", tag="cold"):
     first_op_us: _Time | None
 
 
-Line = SamplesLine | StatusLine | ColdLine
+class StopLine(msgspec.Struct, tag_field="type", tag="stop"):
+    """A case has all the epochs it is to get, and why; fields as in ``store.model.Stop``."""
+
+    case: str
+    epochs: _Index
+    why: Literal["precision", "budget", "epochs"]
+    half_width: Annotated[float, msgspec.Meta(ge=0)] | None
+
+
+Line = SamplesLine | StatusLine | ColdLine | StopLine
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)
@@ -118,6 +128,7 @@ def _rank_line(unit: Unit, rank: int) -> SamplesLine:
         launch_us=_rounded(unit.launch_us[rank]),
         device_us=None if unit.device_us is None else _rounded(unit.device_us[rank]),
         total_us=_rounded(unit.total_us[rank]),
+        delay_us=None if unit.delay_us is None else round(unit.delay_us[rank], _DECIMALS),
     )
 
 

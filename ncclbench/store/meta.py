@@ -83,6 +83,7 @@ class RunMeta(TypedDict):
     preflight: NotRequired[list[Finding]]
     attempts: NotRequired[list[dict[str, Any]]]
     fence: NotRequired[FenceMeta | None]
+    calibration: NotRequired[dict[str, Any] | None]
     status: NotRequired[str]
     message: NotRequired[str | None]
 
@@ -147,6 +148,8 @@ def _check_plan(plan: Plan) -> None:
     for name in ("margin_ratio", "margin_us"):
         if not 0 <= getattr(plan, name) <= 1e9:
             raise ValueError(f"{name} is {getattr(plan, name)}")
+    if plan.precision is not None and not 0 < plan.precision <= 1e9:
+        raise ValueError(f"precision is {plan.precision}")
     if plan.statistic is not None:
         lookup(STATISTICS, "statistic", plan.statistic)
     ids = [arm.id for arm in plan.arms]

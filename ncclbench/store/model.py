@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +34,7 @@ class Unit:
         visits: samples in each visit to the arm, summing to n.
         turns: for each visit, its place among the visits to all arms of the case in this epoch.
         wrong: wrong elements per rank in the checked passes; None when not checked.
+        delay_us: per rank, what was added to each operation on purpose; None where nothing was.
     """
 
     case: str
@@ -48,6 +49,7 @@ class Unit:
     visits: tuple[int, ...]
     turns: tuple[int, ...]
     wrong: tuple[int, ...] | None
+    delay_us: tuple[float, ...] | None = None
 
     @property
     def clock(self) -> str:
@@ -65,6 +67,30 @@ class Unit:
         slowest: Times = self.rank_time_us.max(axis=0)
         return slowest
 
+    @property
+    def undelayed_us(self) -> Times:
+        """Shape (n,): ``time_us`` as it would be without what was added on purpose."""
+        if self.delay_us is None:
+            return self.time_us
+        slowest: Times = (self.rank_time_us - np.array(self.delay_us)[:, np.newaxis]).max(axis=0)
+        return slowest
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """Why no epoch was added to a case.
+
+    Attributes:
+        epochs: how many it had then.
+        why: "precision" (it was reached), "budget" (the time was spent) or "epochs" (there were no more).
+        half_width: of the 95 % interval of what verdicts compare, as a fraction; with several arms the
+            widest ratio's; None where it cannot be said.
+    """
+
+    epochs: int
+    why: Literal["precision", "budget", "epochs"]
+    half_width: float | None
+
 
 @dataclass(slots=True)
 class Run:
@@ -76,6 +102,7 @@ class Run:
         plan: the plan in it.
         units: by (case key, arm id), in order of epoch; complete units only.
         statuses: by (case key, arm id): (status, reason) where it is not simply measured.
+        stops: by case key, where a case got all the epochs it was to get.
         cold: one entry per arm, epoch and rank: costs before the first timed operation, in microseconds.
         problems: what a reader should know: torn lines, incomplete units.
     """
@@ -85,5 +112,6 @@ class Run:
     plan: Plan
     units: dict[tuple[str, str], list[Unit]] = field(default_factory=dict)
     statuses: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
+    stops: dict[str, Stop] = field(default_factory=dict)
     cold: list[dict[str, Any]] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)

@@ -11,9 +11,9 @@ import numpy as np
 from ncclbench.errors import RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.store.folder import META_FILE, SAMPLES_FILE
-from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, decode_line
+from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
-from ncclbench.store.model import Run, Times, Unit
+from ncclbench.store.model import Run, Stop, Times, Unit
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -83,7 +83,12 @@ class _Collector:
 
     def _take(self, line: Line) -> None:
         run = self._run
-        if line.arm not in self._arms or (not isinstance(line, ColdLine) and line.case not in self._cases):
+        if isinstance(line, StopLine):
+            if line.case in self._cases:
+                run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)
+            else:
+                self._strangers.append(f"{line.case} is not in the plan: its line was left out")
+        elif line.arm not in self._arms or (not isinstance(line, ColdLine) and line.case not in self._cases):
             what = f"arm {line.arm}" if isinstance(line, ColdLine) else f"{line.case} on {line.arm}"
             self._strangers.append(f"{what} is not in the plan: its line was left out")
         elif isinstance(line, SamplesLine):
@@ -157,12 +162,20 @@ def _assemble(lines: list[SamplesLine]) -> Unit:
         visits=tuple(first.visits),
         turns=tuple(first.turns),
         wrong=wrong or None,
+        delay_us=None if first.delay_us is None else tuple(line.delay_us or 0.0 for line in lines),
     )
 
 
-def _common(line: SamplesLine) -> tuple[int, list[int], list[int], bool, bool]:
+def _common(line: SamplesLine) -> tuple[int, list[int], list[int], bool, bool, bool]:
     """What all ranks of a unit have in common."""
-    return line.k, line.visits, line.turns, line.device_us is None, line.wrong is None
+    return (
+        line.k,
+        line.visits,
+        line.turns,
+        line.device_us is None,
+        line.wrong is None,
+        line.delay_us is None,
+    )
 
 
 def _stacked(rows: list[list[float]]) -> Times:

@@ -110,9 +110,10 @@ def where(plan: Plan | None, at: tuple[int, int, int]) -> str:
     if plan is None or epoch == NOWHERE:
         return "while starting"
     arm = f" on {plan.arms[arm_number].id}" if arm_number != NOWHERE else ""
+    of = f" of {plan.epochs}" if plan.precision is None else ""
     if case_number == NOWHERE:
-        return f"between cases{arm}, epoch {epoch + 1} of {plan.epochs}"
+        return f"between cases{arm}, epoch {epoch + 1}{of}"
     case = plan.planned[case_number]
     redop = f" {case.redop}" if case.redop else ""
     size = f" {format_bytes(case.nbytes)}" if case.nbytes else ""
-    return f"in {case.op} {case.dtype}{redop}{size} {case.mode}{arm}, epoch {epoch + 1} of {plan.epochs}"
+    return f"in {case.op} {case.dtype}{redop}{size} {case.mode}{arm}, epoch {epoch + 1}{of}"

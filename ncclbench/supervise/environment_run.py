@@ -24,11 +24,10 @@ def gather(job: Job, *, share_gpu: bool, timeout_s: float) -> dict[str, Any]:
     Raises:
         Interrupted, MeasurementError: no answer, because a signal came, or a rank died or hung.
     """
-    assignment = Assignment(
-        number=0, plan=None, epochs=(), done=(), batches={}, attempt=0, timeout_s=timeout_s
-    )
+    number = next(job.launches)
+    assignment = Assignment(number=number, plan=None, batches={}, attempt=0, timeout_s=timeout_s)
     if job.seat is not None:
-        job.meeting.publish("assignment/0", assignment.to_json())
+        job.meeting.publish(f"assignment/{number}", assignment.to_json())
     described: list[dict[str, Any]] = []
 
     def answer(slot: Slot, message: Any) -> None:

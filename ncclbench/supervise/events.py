@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ncclbench.plan.model import Case, Plan
-from ncclbench.store.model import Unit
+from ncclbench.store.model import Stop, Unit
 
 
 class Listener(Protocol):
@@ -21,8 +21,11 @@ class Listener(Protocol):
     def settled(self, case: str, arm: str, status: str, reason: str) -> None:
         """A case will not be measured on an arm: "skipped", "unavailable" or "failed", and why."""
 
-    def measured(self, case: Case, epoch: int, units: Sequence[Unit]) -> None:
+    def measured(self, case: Case, epoch: int, units: Sequence[Unit], seconds: float) -> None:
         """One case in one epoch is measured on all arms that take it, and safely on disk."""
+
+    def stopped(self, case: Case, stop: Stop) -> None:
+        """A case gets no more epochs."""
 
     def note(self, text: str) -> None:
         """One line worth reading."""
@@ -40,7 +43,9 @@ class Silent:
 
     def settled(self, case: str, arm: str, status: str, reason: str) -> None: ...
 
-    def measured(self, case: Case, epoch: int, units: Sequence[Unit]) -> None: ...
+    def measured(self, case: Case, epoch: int, units: Sequence[Unit], seconds: float) -> None: ...
+
+    def stopped(self, case: Case, stop: Stop) -> None: ...
 
     def note(self, text: str) -> None: ...
 

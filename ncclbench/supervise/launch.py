@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ class Job:
         local_ranks: ranks on this host.
         meeting: the store.
         signals: ending signals that have come.
+        launches: numbers of the launches to come, so that one job can make several measurements.
     """
 
     seat: Seat | None
@@ -36,6 +38,7 @@ class Job:
     local_ranks: int
     meeting: Rendezvous
     signals: EndSignals
+    launches: Iterator[int] = field(default_factory=itertools.count)
 
     @property
     def leads(self) -> bool:
@@ -66,8 +69,6 @@ class Assignment:
     Attributes:
         number: counts the launches of this job.
         plan: what to measure; None only describes the environment.
-        epochs: which ones.
-        done: units that former attempts measured: case key, arm id, epoch.
         batches: case key to operations per sample, where already fixed.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
@@ -75,8 +76,6 @@ class Assignment:
 
     number: int
     plan: Plan | None
-    epochs: tuple[int, ...]
-    done: tuple[tuple[str, str, int], ...]
     batches: Mapping[str, int]
     attempt: int
     timeout_s: float
@@ -86,8 +85,6 @@ class Assignment:
         return {
             "number": self.number,
             "plan": None if self.plan is None else self.plan.to_json(),
-            "epochs": self.epochs,
-            "done": self.done,
             "batches": dict(self.batches),
             "attempt": self.attempt,
             "timeout_s": self.timeout_s,
@@ -99,8 +96,6 @@ class Assignment:
         return cls(
             number=fields["number"],
             plan=None if fields["plan"] is None else Plan.from_json(fields["plan"]),
-            epochs=tuple(fields["epochs"]),
-            done=tuple((case, arm, epoch) for case, arm, epoch in fields["done"]),
             batches=fields["batches"],
             attempt=fields["attempt"],
             timeout_s=fields["timeout_s"],
@@ -136,8 +131,6 @@ def launch(
             nranks=job.nranks,
             one_host=job.local_ranks == job.nranks,
             plan=assignment.plan,
-            epochs=assignment.epochs,
-            done=frozenset(assignment.done),
             batches=dict(assignment.batches),
             attempt=assignment.attempt,
             timeout_s=assignment.timeout_s,

@@ -10,20 +10,25 @@ import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from ncclbench import __version__
 from ncclbench.environment.preflight import findings
 from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
-from ncclbench.plan.model import Case, Plan
+from ncclbench.plan.model import Plan
+from ncclbench.plan.orders import Orders
 from ncclbench.store.folder import RunFolder
-from ncclbench.store.lines import ColdLine, StatusLine, encode_line, encode_unit
+from ncclbench.store.lines import ColdLine, StatusLine, StopLine, encode_line, encode_unit
 from ncclbench.store.model import RUN_SCHEMA, Run
 from ncclbench.store.writer import SampleWriter
 from ncclbench.supervise.events import Listener
 from ncclbench.supervise.launch import Assignment, Job, launch
 from ncclbench.supervise.slots import Slot, flush_streams
 from ncclbench.worker import protocol
+
+if TYPE_CHECKING:
+    from ncclbench.compare.steering import Steering
 
 # How long rank 0 may take, after the last sample, to write everything and say how it ended.
 _ENDING_S = 600.0
@@ -90,14 +95,12 @@ class Session:
         self._meanwhile = meanwhile
         self._cases = {case.key: case for case in plan.planned}
         self._attempt = len(meta["attempts"])
-        self._done: set[tuple[str, str, int]] = set()
         self._batches: dict[str, int] = {}
         if former is not None:
-            for (case, arm), units in former.units.items():
-                self._done |= {(case, arm, unit.epoch) for unit in units}
-                self._batches[case] = units[0].k
+            self._batches = {case: units[0].k for (case, _), units in former.units.items()}
+        self._former = former
+        self._epochs_in_launch = 0
         self._samples: SampleWriter | None = None
-        self._launches = 0
         self._told_start = False
         self._refusal: dict[str, Any] | None = None
 
@@ -115,31 +118,38 @@ class Session:
         self._folder.write_meta(self._meta)
         try:
             with self._folder.samples() as self._samples:
-                for epochs in self._launch_epochs():
-                    self._launch(epochs)
+                self._launch()
+                # With an epoch to a launch, as long as a case wants another.
+                while self._one_epoch and self._epochs_in_launch:
+                    self._launch()
         except NcclbenchError as error:
             self._end("interrupted" if isinstance(error, Interrupted) else "failed", str(error))
             raise
         self._end("complete", None)
 
-    def _launch_epochs(self) -> list[tuple[int, ...]]:
-        """The epochs of each launch: all in one, or each in processes of its own."""
-        every = tuple(range(self._plan.epochs))
-        return [(epoch,) for epoch in every] if self._plan.epoch_kind == "process" else [every]
+    @cached_property
+    def _steering(self) -> Steering:
+        # Imported when first asked, after the workers were forked: it brings scipy.
+        from ncclbench.compare.steering import Steering
 
-    def _launch(self, epochs: tuple[int, ...]) -> None:
+        return Steering(self._plan, self._former)
+
+    @property
+    def _one_epoch(self) -> bool:
+        """Whether every epoch has processes of its own."""
+        return self._plan.epoch_kind == "process"
+
+    def _launch(self) -> None:
+        self._epochs_in_launch = 0
         assignment = Assignment(
-            number=self._launches,
+            number=next(self._job.launches),
             plan=self._plan,
-            epochs=epochs,
-            done=tuple(sorted(self._done)),
             batches=self._batches,
             attempt=self._attempt,
             timeout_s=self._plan.timeout_s,
         )
         if self._job.nranks > 1 and self._job.seat is not None:
-            self._job.meeting.publish(f"assignment/{self._launches}", assignment.to_json())
-        self._launches += 1
+            self._job.meeting.publish(f"assignment/{assignment.number}", assignment.to_json())
         launch(self._job, assignment, self._answer, self._folder.path, self._meanwhile)
         if self._refusal is not None:
             raise RequestError(f"{self._refusal['what']}: {self._refusal['mend']}")
@@ -148,11 +158,13 @@ class Session:
     def _answer(self, slot: Slot, message: Any) -> None:
         _reply(slot, self._take(message))
 
-    def _take(self, message: Any) -> bool:
-        """Deal with a message; whether the worker is to go on."""
+    def _take(self, message: Any) -> Any:
+        """Deal with a message; what the worker is to do, where it asks."""
         match message:
             case protocol.Described():
                 return self._described(message)
+            case protocol.Ready():
+                return self._next_orders()
             case protocol.ArmReady():
                 self._arm_ready(message)
             case protocol.Settled():
@@ -169,6 +181,13 @@ class Session:
                     "clock_error_us": message.clock_error_us,
                 }
         return True
+
+    def _next_orders(self) -> Orders | None:
+        if self._one_epoch and self._epochs_in_launch:
+            return None
+        orders = self._steering.next_orders()
+        self._epochs_in_launch += orders is not None
+        return orders
 
     def _described(self, message: protocol.Described) -> bool:
         environment = message.environment
@@ -209,6 +228,7 @@ class Session:
         )
         self._writer.append(lines)
         for case, reason in reasons.items():
+            self._steering.close(case, arm)
             self._listener.settled(case, arm, status, reason)
 
     def _cold(self, message: protocol.Cold) -> None:
@@ -223,11 +243,14 @@ class Session:
 
     def _measured(self, message: protocol.Measured) -> None:
         self._writer.append(b"".join(encode_unit(unit) for unit in message.units))
-        for unit in message.units:
-            self._done.add((unit.case, unit.arm, unit.epoch))
-            self._batches.setdefault(unit.case, unit.k)
-        case: Case = self._cases[message.case]
-        self._listener.measured(case, message.epoch, message.units)
+        self._batches.setdefault(message.case, message.units[0].k)
+        case = self._cases[message.case]
+        self._listener.measured(case, message.epoch, message.units, message.seconds)
+        stop = self._steering.take(message.case, message.units, message.seconds)
+        if stop is not None:
+            line = StopLine(message.case, stop.epochs, stop.why, stop.half_width)
+            self._writer.append(encode_line(line))
+            self._listener.stopped(case, stop)
 
     @property
     def _writer(self) -> SampleWriter:

@@ -34,8 +34,8 @@ class Progress(Protocol):
         """Nothing more will be told."""
 
 
-def start_progress(total: float, epochs: int, stream: TextIO | None) -> Progress:
-    """A bar where ``stream`` is a terminal, else lines on it."""
+def start_progress(total: float, epochs: int | None, stream: TextIO | None) -> Progress:
+    """A bar where ``stream`` is a terminal, else lines on it; no ``epochs`` where their number is open."""
     if stream is not None and is_terminal(stream):
         return Bar(total, epochs, stream)
     return Lines(total, epochs, stream)
@@ -44,7 +44,7 @@ def start_progress(total: float, epochs: int, stream: TextIO | None) -> Progress
 class Bar:
     """A bar with the time left, drawn only when told."""
 
-    def __init__(self, total: float, epochs: int, stream: TextIO) -> None:
+    def __init__(self, total: float, epochs: int | None, stream: TextIO) -> None:
         from rich import progress  # here, because a piped run needs none of it
         from rich.console import Console
 
@@ -66,7 +66,8 @@ class Bar:
         self._bar.start()
 
     def advance(self, work: float, epoch: int, case: str) -> None:
-        text = f"epoch {epoch + 1}/{self._epochs} {case}"
+        of = "" if self._epochs is None else f"/{self._epochs}"
+        text = f"epoch {epoch + 1}{of} {case}"
         self._bar.update(self._task, advance=work, description=text, refresh=True)
 
     def drop(self, work: float) -> None:
@@ -86,7 +87,7 @@ class Bar:
 class Lines:
     """A line at the end of each epoch, and twice a minute within long ones."""
 
-    def __init__(self, total: float, epochs: int, stream: TextIO | None) -> None:
+    def __init__(self, total: float, epochs: int | None, stream: TextIO | None) -> None:
         self._stream = stream
         self._epochs = epochs
         self._total = total
@@ -95,12 +96,12 @@ class Lines:
         self._started_s = self._told_s = time.monotonic()
 
     def advance(self, work: float, epoch: int, case: str) -> None:
-        if self._epoch is not None and epoch != self._epoch:
+        if self._epochs is not None and self._epoch is not None and epoch != self._epoch:
             self._tell(f"epoch {self._epoch + 1} of {self._epochs} done")
         self._epoch = epoch
         self._done += work
         if time.monotonic() - self._told_s >= _LINE_EVERY_S:
-            self._tell(f"epoch {epoch + 1} of {self._epochs}, {case}")
+            self._tell(f"epoch {epoch + 1}{'' if self._epochs is None else f' of {self._epochs}'}, {case}")
 
     def drop(self, work: float) -> None:
         self._total -= work
@@ -110,7 +111,7 @@ class Lines:
     def resume(self) -> None: ...
 
     def close(self) -> None:
-        if self._epoch is not None and self._left <= 0:
+        if self._epochs is not None and self._epoch is not None and self._left <= 0:
             self._tell(f"epoch {self._epoch + 1} of {self._epochs} done")
 
     @property

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
 from ncclbench import __version__
 from ncclbench.plan.model import Case, Plan
-from ncclbench.store.model import Unit
+from ncclbench.store.model import Stop, Unit
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
 from ncclbench.terminal.table import Row, Table, group_title, rank_ranges
 from ncclbench.terminal.verdicts import verdict_lines
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_seconds
 
 # A case costs its fences and checks, and about as much again for so many bytes: for the time left.
 _BYTES_LIKE_OVERHEAD = 2 << 20
@@ -34,9 +34,12 @@ class TerminalListener:
     Args:
         as_json: standard output belongs to the JSON document, so no table.
         earlier: units of earlier attempts, as in ``Run.units``, where a run is resumed.
+        stopped: keys of the cases that get no more epochs for that.
     """
 
-    def __init__(self, *, as_json: bool = False, earlier: Earlier | None = None) -> None:
+    def __init__(
+        self, *, as_json: bool = False, earlier: Earlier | None = None, stopped: Collection[str] = ()
+    ) -> None:
         self._out: TextIO | None = None if as_json else sys.stdout
         self._err: TextIO | None = sys.stderr
         self._units: defaultdict[tuple[str, str], list[Unit]] = defaultdict(list)
@@ -49,6 +52,8 @@ class TerminalListener:
         self._settled: dict[tuple[str, str | None], tuple[str, str]] = {}
         self._told: set[tuple[str, str, str]] = set()
         self._work_left: dict[str, float] = {}
+        self._stopped: set[str] = set(stopped)
+        self._next_row = 0
 
     def started(
         self, folder: Path, plan: Plan, environment: dict[str, Any], preflight: Sequence[dict[str, Any]]
@@ -61,11 +66,11 @@ class TerminalListener:
                 self._settled[entry.case.key, None] = ("skipped", entry.reason or "")
         self._lines(finding_lines(preflight, self._err), self._err)
         self._lines(_heading(folder, plan, environment), self._out)
-        self._work_left = {case.key: _work(case) * self._epochs_left(plan, case) for case in plan.planned}
-        for case in plan.planned:
-            if not self._work_left[case.key]:
-                self._show_rows(case)
-        self._progress = start_progress(sum(self._work_left.values()), plan.epochs, self._err)
+        self._work_left = {case.key: self._work_of(plan, case) for case in plan.planned}
+        self._stopped |= {key for key, work in self._work_left.items() if not work}
+        self._show_ready()
+        epochs = plan.epochs if plan.precision is None else None
+        self._progress = start_progress(sum(self._work_left.values()), epochs, self._err)
 
     def settled(self, case: str, arm: str, status: str, reason: str) -> None:
         """Kept for the list at the end; what is not just skipped is also said at once, each reason once."""
@@ -77,14 +82,23 @@ class TerminalListener:
         if self._progress is not None and all((case, each.id) in self._settled for each in arms):
             self._progress.drop(self._work_left.pop(case, 0.0))
 
-    def measured(self, case: Case, epoch: int, units: Sequence[Unit]) -> None:
-        """Rows of the case once its last epoch is there."""
+    def measured(self, case: Case, epoch: int, units: Sequence[Unit], seconds: float) -> None:
+        """Counted."""
         for unit in units:
             self._units[unit.case, unit.arm].append(unit)
+        if self._progress is None or self._plan is None:
+            return
+        left = self._work_left[case.key]
+        work = min(left, _work(case) if self._plan.precision is None else seconds)
+        self._work_left[case.key] = left - work
+        self._progress.advance(work, epoch, f"{case.op} {case.dtype} {format_bytes(case.nbytes)}")
+
+    def stopped(self, case: Case, stop: Stop) -> None:
+        """Rows of the case: its last epoch is there."""
         if self._progress is not None:
-            self._progress.advance(_work(case), epoch, f"{case.op} {case.dtype} {format_bytes(case.nbytes)}")
-        if self._plan is not None and epoch == self._plan.epochs - 1:
-            self._show_rows(case)
+            self._progress.drop(self._work_left.pop(case.key, 0.0))
+        self._stopped.add(case.key)
+        self._show_ready()
 
     def note(self, text: str) -> None:
         """The line, on standard error."""
@@ -100,6 +114,16 @@ class TerminalListener:
         for case in self._plan.planned:
             self._show_rows(case)
         self._lines(unmeasured_lines(self._plan, self._settled), self._out)
+
+    def _show_ready(self) -> None:
+        """Rows in the plan's order, whichever case was ready first: so far as nothing before them is open."""
+        while self._plan is not None and self._next_row < len(self._plan.planned):
+            case = self._plan.planned[self._next_row]
+            arms = self._plan.arms
+            if case.key not in self._stopped and not all((case.key, arm.id) in self._settled for arm in arms):
+                return
+            self._next_row += 1
+            self._show_rows(case)
 
     def _show_rows(self, case: Case) -> None:
         """The case's rows, one per arm, each shown once."""
@@ -129,6 +153,14 @@ class TerminalListener:
             self._title = title
             lines = ["#", title, *table.header(), *lines]
         self._lines(lines, self._out)
+
+    def _work_of(self, plan: Plan, case: Case) -> float:
+        """In any unit: what a case costs as a rule, or the seconds that it may take."""
+        if case.key in self._stopped:
+            return 0.0
+        if plan.precision is not None and plan.time_budget_s is not None:
+            return plan.time_budget_s
+        return _work(case) * self._epochs_left(plan, case)
 
     def _epochs_left(self, plan: Plan, case: Case) -> int:
         """Epochs that no earlier attempt has measured; arms are measured together, if at all."""
@@ -203,10 +235,16 @@ def unmeasured_lines(plan: Plan, settled: Mapping[tuple[str, str | None], tuple[
 def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[str]:
     hosts = len(environment.get("hosts", ()))
     arms = ", ".join(arm.id for arm in plan.arms)
+    if plan.precision is None:
+        extent = f"{plan.iters} iterations in {plan.epochs} epochs"
+    else:
+        extent = f"each until its interval is within {plan.precision:.2%}"
+        if plan.time_budget_s is not None:
+            extent += f" or {format_seconds(plan.time_budget_s)} are spent"
     lines = [
         f"# ncclbench {__version__}, run {folder}",
         f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
-        f"{arms}; {len(plan.planned)} cases, {plan.iters} iterations in {plan.epochs} epochs",
+        f"{arms}; {len(plan.planned)} cases, {extent}",
         "# size: the larger of send and receive per rank; time: median of the slowest rank's; "
         "interval: over epochs",
     ]

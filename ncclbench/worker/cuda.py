@@ -25,6 +25,7 @@ class CudaDevice:
         torch.cuda.set_device(index)
         self.torch_device = torch.device("cuda", index)
         self.now_ns = time.perf_counter_ns
+        self._cycles_per_ns: float | None = None
 
     def event_pairs(self, count: int) -> list[EventPair]:
         event = torch.cuda.Event
@@ -32,6 +33,21 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
+
+    def delay(self, delay_ns: int) -> None:
+        if self._cycles_per_ns is None:
+            self._cycles_per_ns = self._measure_cycles()
+        torch.cuda._sleep(round(delay_ns * self._cycles_per_ns))  # type: ignore[no-untyped-call]
+
+    def _measure_cycles(self, cycles: int = 2_000_000) -> float:
+        """Cycles of the sleep kernel per nanosecond: its clock is the GPU's own, which nothing tells."""
+        (pair,) = self.event_pairs(1)
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        pair[0].record()
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        pair[1].record()
+        self.synchronize()
+        return cycles / (self.elapsed_us(pair) * 1e3)
 
     def elapsed_us(self, pair: EventPair) -> float:
         start, end = pair

@@ -55,6 +55,9 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Return when everything issued is done."""
 
+    def delay(self, delay_ns: int) -> None:
+        """Be busy for so long, in the order of what was issued: the CPU itself, or the current stream."""
+
     def elapsed_us(self, pair: EventPair) -> float:
         """Device time between a pair of events that have both passed."""
 
@@ -89,6 +92,11 @@ class CpuDevice:
 
     def synchronize(self) -> None:
         pass
+
+    def delay(self, delay_ns: int) -> None:
+        end_ns = self.now_ns() + delay_ns
+        while self.now_ns() < end_ns:
+            pass
 
     def elapsed_us(self, pair: EventPair) -> float:
         raise RuntimeError("the CPU has no device clock")

@@ -31,6 +31,12 @@ class Link:
         self._unanswered -= 1
         return self._pipe.recv()
 
+    def ask(self, message: Any) -> Any:
+        """Rank 0: the answer to this very message; None elsewhere."""
+        self.settle()
+        self.tell(message)
+        return self.answer()
+
     def settle(self) -> None:
         """Wait for all answers; other ranks wait for rank 0 in the next fence."""
         while self._unanswered:

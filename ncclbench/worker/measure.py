@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 import numpy as np
 
 from ncclbench.plan.memory import PATTERN_BYTES
-from ncclbench.plan.model import Arm, Case, Plan
+from ncclbench.plan.model import Arm, Case, Injection, Plan
+from ncclbench.plan.orders import Order, Orders
 from ncclbench.plan.schedule import creation_order, split_iterations, visit_order
+from ncclbench.tables.statistics import DEFAULT_STATISTIC, STATISTICS
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE, Place
 from ncclbench.worker.buffers import Pool
@@ -52,7 +55,6 @@ class Measurement:
         self._patterns: dict[tuple[str, str | None, str, bool], Pattern] = {}
         self._runners: dict[tuple[str, str], CaseRunner] = {}
         self._refused: dict[str, dict[str, str]] = {}
-        self._spent_s: dict[str, float] = {}
 
     def run(self) -> None:
         """Everything: arms, probes, epochs."""
@@ -63,9 +65,9 @@ class Measurement:
             self._place.step()
         for arm in ready:
             self._refused[arm.id] = self._probe(arm)
-        if ready:
-            for epoch in self._task.epochs:
-                self._epoch(epoch, ready)
+        while ready and (orders := self._control.share(self._link.ask(protocol.Ready()))) is not None:
+            self._place.step()
+            self._epoch(orders, ready)
         self._link.settle()
 
     def _device(self, arm: Arm) -> Device:
@@ -127,41 +129,23 @@ class Measurement:
             self._runners[key] = self._make_runner(case, device)
         return self._runners[key]
 
-    def _epoch(self, epoch: int, ready: list[Arm]) -> None:
-        """Fresh groups for every arm, then on them all cases that still want this epoch."""
-        wanted: list[tuple[int, Case, list[Arm]]] = []
-        for number, case in enumerate(self._plan.planned):
-            arms = [arm for arm in ready if case.key not in self._refused[arm.id]]
-            if not self._is_measured(case, arms, epoch) and not self._is_over_budget(case):
-                wanted.append((number, case, arms))
-        if not wanted:
-            return
+    def _epoch(self, orders: Orders, ready: list[Arm]) -> None:
+        """Fresh groups for every arm, then on them the cases that rank 0's supervisor wants."""
         groups: dict[str, ArmGroup] = {}
-        for index in creation_order(len(self._plan.arms), self._plan.seed, epoch):
+        for index in creation_order(len(self._plan.arms), self._plan.seed, orders.epoch):
             arm = self._plan.arms[index]
             if arm in ready:
-                self._place.enter(NOWHERE, index, epoch)
+                self._place.enter(NOWHERE, index, orders.epoch)
                 groups[arm.id] = open_group(arm, self._device(arm), self._timeout_s)
-                self._tell_cold(arm, epoch, groups[arm.id])
-        for number, case, arms in wanted:
-            before = time.monotonic()
-            self._case(number, case, epoch, arms, groups)
-            self._spent_s[case.key] = self._spent_s.get(case.key, 0.0) + time.monotonic() - before
-        self._place.enter(NOWHERE, NOWHERE, epoch)
+                self._tell_cold(arm, orders.epoch, groups[arm.id])
+        for order in orders.cases:
+            key = self._plan.planned[order.case].key
+            arms = [arm for arm in ready if key not in self._refused[arm.id]]
+            self._case(order, orders.epoch, arms, groups)
+        self._place.enter(NOWHERE, NOWHERE, orders.epoch)
         for group in groups.values():
             close_group(group)
             self._place.step()
-
-    def _is_measured(self, case: Case, arms: list[Arm], epoch: int) -> bool:
-        """Whether a former attempt has the case on all its arms: they are measured together or not at all."""
-        return all((case.key, arm.id, epoch) in self._task.done for arm in arms)
-
-    def _is_over_budget(self, case: Case) -> bool:
-        """Whether the case has had its time; rank 0 decides, after at least one epoch."""
-        budget_s = self._plan.time_budget_s
-        if budget_s is None or case.key not in self._spent_s:
-            return False
-        return bool(self._control.share(self._spent_s[case.key] >= budget_s))
 
     def _tell_cold(self, arm: Arm, epoch: int, group: ArmGroup) -> None:
         costs_ns = self._control.gather_array(
@@ -171,26 +155,48 @@ class Measurement:
             init_us, first_op_us = (np.stack(costs_ns).T / 1e3).tolist()
             self._link.tell(protocol.Cold(arm.id, epoch, init_us, first_op_us))
 
-    def _case(
-        self, number: int, case: Case, epoch: int, arms: list[Arm], groups: dict[str, ArmGroup]
-    ) -> None:
+    def _case(self, order: Order, epoch: int, arms: list[Arm], groups: dict[str, ArmGroup]) -> None:
         """All visits of one case in one epoch, then everybody's samples to rank 0 and to disk."""
-        order = visit_order(len(arms), self._plan.seed, epoch, case.key)
-        operations = split_iterations(self._plan.iters_in_epoch(epoch), order.count(0))
-        found = [ArmVisits(arm.id, [], []) for arm in arms]
+        before_s = time.monotonic()
+        case = self._plan.planned[order.case]
+        turns = visit_order(len(arms), self._plan.seed, epoch, case.key, order.visits)
+        operations = split_iterations(order.operations, order.visits)
+        found = [ArmVisits(arm.id, [], [], None) for arm in arms]
         k: int | None = None
-        for turn, index in enumerate(order):
+        for turn, index in enumerate(turns):
+            # Rounds are made in pairs, so that every arm comes first as often.
+            if turn and turn % (2 * len(arms)) == 0 and self._is_over(order, before_s):
+                break
             arm, of_arm = arms[index], found[index]
-            self._place.enter(number, self._plan.arms.index(arm), epoch)
+            self._place.enter(order.case, self._plan.arms.index(arm), epoch)
             runner = self._runner(case, self._device(arm))
             runner.k = runner.k or k
+            group = groups[arm.id].group
             nth = len(of_arm.visits)
+            if nth == 0 and self._plan.injection is not None and self._plan.injection.arm == arm.id:
+                of_arm.delay_ns = self._delay_ns(self._plan.injection, runner, group, order.level_us)
             visit = runner.visit(
-                groups[arm.id].group, operations[nth], nth == 0, self._place.step, self._link.settle
+                group, operations[nth], nth == 0, self._place.step, self._link.settle, of_arm.delay_ns
             )
             of_arm.visits.append(visit)
             of_arm.turns.append(turn)
             k = runner.k
         checked = self._plan.check > 0 and case.nbytes > 0
         units = gather_units(case, epoch, self._task.attempt, checked, found, self._control)
-        self._link.tell(protocol.Measured(case.key, epoch, units))
+        self._link.tell(protocol.Measured(case.key, epoch, units, time.monotonic() - before_s))
+
+    def _is_over(self, order: Order, since_s: float) -> bool:
+        """Whether the case has had its time in this epoch; rank 0 decides."""
+        if order.until_s is None:
+            return False
+        return bool(self._control.share(time.monotonic() - since_s >= order.until_s))
+
+    def _delay_ns(self, injection: Injection, runner: CaseRunner, group: Any, level_us: float | None) -> int:
+        """What this rank adds to each operation of the arm. Collective."""
+        here = injection.ranks is None or self._control.rank in injection.ranks
+        if injection.us is not None:
+            return round(injection.us * 1e3) if here else 0
+        if level_us is None:
+            quantile = STATISTICS[self._plan.statistic or DEFAULT_STATISTIC["total"]].quantile
+            level_us = runner.level_us(group, quantile, self._place.step, self._link.settle)
+        return round((injection.fraction or 0.0) * level_us * 1e3) if here else 0

@@ -22,8 +22,6 @@ class WorkerTask:
         nranks: world size.
         one_host: nobody is elsewhere, so sockets stay on the loopback.
         plan: what to measure; None only describes the environment.
-        epochs: the epochs to measure, in order.
-        done: units that a former attempt measured: (case key, arm id, epoch).
         batches: case key to k, where a former attempt has fixed it.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
@@ -35,8 +33,6 @@ class WorkerTask:
     nranks: int
     one_host: bool
     plan: Plan | None
-    epochs: tuple[int, ...]
-    done: frozenset[tuple[str, str, int]]
     batches: dict[str, int]
     attempt: int
     timeout_s: float
@@ -68,6 +64,11 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """Rank 0: nothing is left to do; the answer is ``Orders``, or None to end."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cold:
     """Rank 0: what making a group and its first operation took on each rank, microseconds."""
 
@@ -79,11 +80,12 @@ class Cold:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Rank 0: a case in an epoch on all its arms."""
+    """Rank 0: a case in an epoch on all its arms, and the seconds it took."""
 
     case: str
     epoch: int
     units: list[Unit]
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True)

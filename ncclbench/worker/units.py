@@ -14,7 +14,7 @@ from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.visit import Visit
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class ArmVisits:
     """All visits to one arm for one case in one epoch, on this rank.
 
@@ -22,27 +22,29 @@ class ArmVisits:
         arm: id of the arm.
         visits: in time order.
         turns: the place of each among the visits to all arms.
+        delay_ns: added to each operation on this rank on purpose; None where the arm is not slowed.
     """
 
     arm: str
     visits: list[Visit]
     turns: list[int]
+    delay_ns: int | None
 
 
 def gather_units(
     case: Case, epoch: int, attempt: int, checked: bool, arms: Sequence[ArmVisits], control: ControlPlane
 ) -> list[Unit]:
     """Rank 0: one unit per arm with every rank's samples; elsewhere an empty list. Collective."""
-    packed = [_pack(arm.visits, control.clock_offset_ns) for arm in arms]
+    packed = [_pack(arm, control.clock_offset_ns) for arm in arms]
     everybody = control.gather_array(np.concatenate(packed))
     if everybody is None:
         return []
     cuts = np.cumsum([len(mine) for mine in packed])[:-1]
     of_arms = np.split(np.stack(everybody), cuts, axis=1)
-    unpacked = [(parts[:, 0], parts[:, 1:].reshape(len(parts), 4, -1)) for parts in of_arms]
-    first_ns = min(int(times_ns[:, 0].min()) for _, times_ns in unpacked)
+    unpacked = [(*parts[:, :2].T, parts[:, 2:].reshape(len(parts), 4, -1)) for parts in of_arms]
+    first_ns = min(int(times_ns[:, 0].min()) for _, _, times_ns in unpacked)
     units = []
-    for arm, (wrong, times_ns) in zip(arms, unpacked, strict=True):
+    for arm, (wrong, delay_ns, times_ns) in zip(arms, unpacked, strict=True):
         times_ns[:, 0] -= first_ns
         starts_us, launches_us, device_us, totals_us = times_ns.transpose(1, 0, 2) / 1e3
         units.append(
@@ -59,17 +61,19 @@ def gather_units(
                 visits=tuple(len(visit.samples.start) for visit in arm.visits),
                 turns=tuple(arm.turns),
                 wrong=tuple(int(count) for count in wrong) if checked else None,
+                delay_us=None if arm.delay_ns is None else tuple(int(delay) / 1e3 for delay in delay_ns),
             )
         )
     return units
 
 
-def _pack(visits: Sequence[Visit], clock_offset_ns: int) -> NDArray[np.int64]:
-    """One rank's samples of one arm in one array: wrong elements, then start, launch, device, total."""
+def _pack(arm: ArmVisits, clock_offset_ns: int) -> NDArray[np.int64]:
+    """One rank's samples of one arm in one array: wrong elements, delay, start, launch, device, total."""
     rows = []
-    for visit in visits:
+    for visit in arm.visits:
         samples = visit.samples
         on_device = samples.device if samples.device is not None else np.zeros_like(samples.start)
         rows.append(np.stack([samples.start + clock_offset_ns, samples.launch, on_device, samples.total]))
-    wrong = sum(visit.wrong for visit in visits)
-    return np.concatenate([[wrong], np.concatenate(rows, axis=1).ravel()]).astype(np.int64)
+    wrong = sum(visit.wrong for visit in arm.visits)
+    head = [wrong, arm.delay_ns or 0]
+    return np.concatenate([head, np.concatenate(rows, axis=1).ravel()]).astype(np.int64)

@@ -23,6 +23,7 @@ from ncclbench.tables.redops import REDOPS
 from ncclbench.worker.buffers import Pool, Slot, SlotRing
 from ncclbench.worker.compat import CollectiveApi
 from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.delay import delayed
 from ncclbench.worker.device import Device
 from ncclbench.worker.fence import Fence
 from ncclbench.worker.loop import Samples, time_samples
@@ -39,6 +40,9 @@ _LARGEST_BATCH = 1000
 # Short batches are repeated, as long as a block stays within this.
 _BLOCK_NS = 10_000_000
 _LARGEST_REPEATS = 3
+
+# Enough to say roughly what an operation takes.
+_LEVEL_OPERATIONS = 40
 
 # A type has room for in-place sums when it stands this many blocks of them between two fills.
 _ROOM = 10
@@ -129,6 +133,7 @@ class CaseRunner:
         first_in_epoch: bool,
         step: Callable[[], None],
         quiet: Callable[[], None],
+        delay_ns: int | None = None,
     ) -> Visit:
         """One visit: ``operations`` timed operations on ``group``.
 
@@ -136,6 +141,7 @@ class CaseRunner:
             first_in_epoch: the group is new to this case, so it gets the full warm-up.
             step: told before each operation or batch, for the watch on progress.
             quiet: returns when nobody on this host works beside the clock any more.
+            delay_ns: added to each timed operation on this rank, to see whether it is found.
         """
         if self._entry.has_data:
             self._pool.hold(self._dtype, self._patterns(True))
@@ -152,12 +158,22 @@ class CaseRunner:
             self.k = self._batch_size(operations, estimate_ns)
         count = operations if self._case.mode == "isolated" else self._repeats(estimate_ns)
         quiet()
-        samples, bad = self._timed(group, count, step)
+        samples, bad = self._timed(group, count, step, delay_ns)
         wrong += bad
         for _ in range(self._plan.check - self._checks_last):
             step()
             wrong += self._checked_pass(group, fenced=False)[1]
         return Visit(samples, self.k, wrong)
+
+    def level_us(
+        self, group: Any, quantile: float, step: Callable[[], None], quiet: Callable[[], None]
+    ) -> float:
+        """The quantile of the time of one operation, agreed by all ranks; its samples are not kept."""
+        visit = self.visit(group, _LEVEL_OPERATIONS, True, step, quiet)
+        samples = visit.samples
+        times_ns = samples.total if samples.device is None else samples.device
+        slowest_ns = self._control.maximum(*(int(time_ns) for time_ns in times_ns))
+        return float(np.quantile(slowest_ns, quantile)) / visit.k / 1e3
 
     def try_once(self, group: Any) -> None:
         """Run the case once, untimed and without the control plane: a rank may raise alone.
@@ -290,7 +306,9 @@ class CaseRunner:
             pattern.fill(slot.recv, self._control.rank, 0)
             pattern.fill(slot.send, self._control.rank, 0)
 
-    def _timed(self, group: Any, count: int, step: Callable[[], None]) -> tuple[Samples, int]:
+    def _timed(
+        self, group: Any, count: int, step: Callable[[], None], delay_ns: int | None
+    ) -> tuple[Samples, int]:
         """The block, and the wrong elements of its last operation where that is checked.
 
         It has a slot of its own with fresh data then, so what is checked is a result of the timed block
@@ -309,6 +327,8 @@ class CaseRunner:
             last = self._ring.take()
             shift = self._fresh_data(last)
             batches[0 if graph else -1][-1] = self._bind(last, group)
+        if delay_ns is not None:
+            batches = [[delayed(call, self._device, delay_ns) for call in batch] for batch in batches]
         limit = self._patterns(True).safe_reductions if self._grows else None
         uses = _Uses(slots, k, graph, limit, self._fill)
 
