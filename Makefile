@@ -40,7 +40,7 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 	@$(RUN)/mypy
 
 bench: $(VENV)/.installed-dev ## the figures of docs/performance.md
-	@for script in benchmarks/*.py; do echo "$$script"; $(RUN)/python $$script || exit; done
+	@for script in benchmarks/[a-z]*.py; do echo "$$script"; $(RUN)/python $$script || exit; done
 
 constraints: $(VENV)/.installed ## write constraints.txt anew: the newest versions that go together
 	@$(RUN)/python .ci/constraints > $(VENV)/constraints.txt

@@ -13,10 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_fixtures import make_run
 
-from ncclbench.compare.paired import compare_run
-from ncclbench.compare.verdict import FENCE_BOUND, Verdict, judge, paired, verdict
-from ncclbench.stats.intervals import Floats, Margin
-from ncclbench.store.model import Run
+from ncclbench.compare.paired import CORRELATED, compare_arms, compare_run
+from ncclbench.compare.verdict import FENCE_BOUND, Question, Verdict, judge, paired, verdict
+from ncclbench.stats.intervals import Floats, Margin, log_ratio_of_two
+from ncclbench.stats.power import smallest_effect
+from ncclbench.store.model import Run, Stop
 
 MARGIN = Margin(0.03, 0.0)
 TRIALS = 2000
@@ -25,7 +26,8 @@ TRIALS = 2000
 # fmt: off
 CONTRACT = {
     "statistic", "base", "new", "ratio", "ci_low", "ci_high", "p_holm", "verdict", "tail", "beyond_margin",
-    "epochs",
+    "epochs", "unit", "base_us", "new_us", "shift", "between_modes", "drift", "drifts", "autocorrelation",
+    "correlated", "detectable", "stopped", "half_width",
 }
 # fmt: on
 
@@ -99,7 +101,40 @@ def test_a_family_is_judged_harder_than_one() -> None:
     assert false <= 0.075 * 400  # 97.5 % of seeds at a true 5 %
 
 
+def test_arms_that_share_a_base_are_judged_as_one_family() -> None:
+    """Four arms against one base: its noise is in all four ratios, and false words stay at 5 % of runs."""
+    generator = np.random.default_rng(14)
+    false = 0
+    for _ in range(1000):
+        base, *others = 100 * generator.lognormal(0, 0.05, (5, 8))
+        family = judge([paired(base, new, MARGIN) for new in others])
+        false += any(one.word in ("faster", "slower") for one in family)
+    assert false <= 0.065 * 1000
+
+
 # Invariants.
+
+
+@settings(max_examples=100, deadline=None)
+@given(epoch_times, epoch_times, st.floats(0.01, 100))
+def test_swapping_and_scaling_separate_sides(base: list[float], new: list[float], factor: float) -> None:
+    """Of launches, too (Welch): swapped, the interval is mirrored; another unit of time changes nothing."""
+
+    def told(one: Floats, other: Floats) -> Verdict:
+        return judge([Question(log_ratio_of_two(one, other), MARGIN, float(one.mean()))])[0]
+
+    here, turned = told(times(*base), times(*new)), told(times(*new), times(*base))
+    scaled = told(times(*base) * factor, times(*new) * factor)
+    assert here.effect is not None
+    assert turned.effect is not None
+    assert scaled.effect is not None
+    low, high = here.effect.interval()
+    assert (1 / high, 1 / low) == pytest.approx(turned.effect.interval(), rel=1e-9)
+    assert (low, high) == pytest.approx(scaled.effect.interval(), rel=1e-6)
+    assert (here.detectable or 0) == pytest.approx(turned.detectable or 0, rel=1e-6)
+    words = {"faster": "slower", "slower": "faster"}
+    if abs(here.effect.mean) > 1e-9:
+        assert words.get(here.word, here.word) == turned.word == words.get(scaled.word, scaled.word)
 
 
 @settings(max_examples=100, deadline=None)
@@ -235,9 +270,19 @@ def test_among_many_a_small_p_is_not_enough() -> None:
 
 
 def two_arms(**options: Any) -> Run:
-    """A run of two arms, by default the second slower by half; ten epochs, one case per size."""
+    """A run of two arms, by default the second slower by half; ten epochs, one case per size.
+
+    One in a hundred draws of noise is flagged as correlated; this seed's are not.
+    """
     chosen = {"ops": ["all_reduce"], "sizes": [8, 4096], "modes": ["back-to-back"], "arms": ["a", "b"]}
-    quietly = {"epochs": 10, "iters": 200, "epoch_spread": 0.002, "noise": 0.01, "slower": {"b": 1.5}}
+    quietly = {
+        "epochs": 10,
+        "iters": 200,
+        "epoch_spread": 0.002,
+        "noise": 0.01,
+        "slower": {"b": 1.5},
+        "seed": 5,
+    }
     return make_run(**(chosen | quietly | options))
 
 
@@ -323,3 +368,98 @@ def test_what_could_not_be_measured_is_unclear_and_what_never_could_is_no_row() 
 
 def test_one_arm_is_compared_with_nothing() -> None:
     assert compare_run(two_arms(arms=["a"])) == []
+
+
+# What stands beside the verdict.
+
+
+def with_ratios(ratios: Floats) -> Run:
+    """One case of two arms whose times differ by these factors, epoch by epoch."""
+    run = two_arms(sizes=[8], epochs=len(ratios), iters=20 * len(ratios))
+    (case,) = {case for case, _ in run.units}
+    run.units[case, "b"] = [
+        replace(unit, arm="b", total_us=unit.total_us * ratio)
+        for unit, ratio in zip(run.units[case, "a"], ratios, strict=True)
+    ]
+    return run
+
+
+def test_epochs_that_follow_each_other_make_a_doubt() -> None:
+    row = compare_run(with_ratios(1.1 + 0.03 * np.sin(np.arange(40) / 3)))[0]
+    assert row["correlated"] is True
+    assert (row["verdict"], row["beyond_margin"], row["detectable"]) == ("unclear", False, None)
+    assert row["note"] == CORRELATED
+    assert row["ratio"] == pytest.approx(1.1, rel=0.02)  # shown all the same
+
+
+def test_a_drift_is_a_note_and_no_doubt() -> None:
+    jitter = 0.002 * np.random.default_rng(15).normal(size=24)
+    row = compare_run(with_ratios(1.2 * np.exp(np.linspace(0, 0.02, 24) + jitter)))[0]
+    assert (row["drifts"], row["correlated"], row["verdict"]) == (True, False, "slower")
+    assert row["drift"] == pytest.approx(1.02, abs=0.004)
+    assert row["note"] == "the ratio drifts: 1.02x from the first to the last epoch"
+
+
+def test_few_epochs_tell_nothing_of_their_order() -> None:
+    row = compare_run(with_ratios(np.full(7, 1.2)))[0]
+    assert [row[key] for key in ("drift", "drifts", "autocorrelation", "correlated")] == [None] * 4
+
+
+def test_the_shift_function_shows_where_arms_differ() -> None:
+    """Only the slow fifth of the new arm's samples is slower: its p90, and nothing below."""
+    run = two_arms(sizes=[8], noise=0.001)
+    (case,) = {case for case, _ in run.units}
+    run.units[case, "b"] = [
+        replace(unit, arm="b", total_us=np.where(np.arange(20) < 16, 1.0, 1.4) * np.sort(unit.total_us))
+        for unit in run.units[case, "a"]
+    ]
+    shift = {entry["quantile"]: entry for entry in compare_run(run)[0]["shift"]}
+    assert list(shift) == ["p10", "p25", "median", "p90"]
+    ratios = [entry["ratio"] for entry in shift.values()]
+    assert ratios == pytest.approx([1.0, 1.0, 1.0, 1.4], rel=0.01)
+    assert all(entry["ci_low"] <= entry["ratio"] <= entry["ci_high"] for entry in shift.values())
+
+
+@pytest.mark.parametrize(
+    ("statistic", "share", "between"),
+    [("median", 0.5, True), ("p25", 0.5, False), ("median", 0.2, False), ("p90", 0.5, False)],
+)
+def test_a_statistic_between_two_modes_is_marked(statistic: str, share: float, between: bool) -> None:
+    run = two_arms(sizes=[8], epochs=10, iters=800)
+    generator = np.random.default_rng(16)
+    for units in run.units.values():
+        units[:] = [
+            replace(unit, total_us=np.tile(300.0 * np.where(generator.random(80) < share, 10, 1), (2, 1)))
+            for unit in units
+        ]
+        units[:] = [replace(u, total_us=u.total_us * generator.lognormal(0, 0.05, (1, 80))) for u in units]
+    row = compare_run(replace(run, plan=replace(run.plan, statistic=statistic)))[0]
+    assert row["between_modes"] is between
+
+
+def test_detectable_is_what_the_spread_and_the_family_allow() -> None:
+    rows = compare_run(two_arms(sizes=[8, 4096, 65536], slower={}, seed=7))
+    for row in rows:
+        spread = math.log(1 + row["half_width"]) / 2.262157 * math.sqrt(10)  # t of 9 degrees of freedom
+        assert row["detectable"] == pytest.approx(smallest_effect(spread, 10, family=3), rel=1e-4)
+
+
+def test_two_arms_of_several_by_name_with_another_margin_and_statistic() -> None:
+    run = two_arms(arms=["a", "b", "c"], slower={"b": 1.5, "c": 1.2})
+    rows = compare_arms(run, "c", "b")
+    assert [(row["base"], row["new"]) for row in rows] == [("c", "b")] * 2
+    assert [row["ratio"] for row in rows] == pytest.approx([1.25] * 2, rel=0.02)
+    loose = compare_arms(run, "c", "b", statistic="p75", margin=Margin(0.4, 0.0))
+    assert [(row["statistic"], row["margin"], row["verdict"]) for row in loose] == [("p75", 0.4, "same")] * 2
+    # Two cases instead of four comparisons: the family is smaller, and so is the correction.
+    alone, among = compare_arms(run, "a", "b")[0], compare_run(run)[0]
+    assert alone["ratio"] == among["ratio"]
+    assert alone["detectable"] < among["detectable"]
+
+
+def test_why_measuring_stopped_is_told() -> None:
+    run = two_arms()
+    run.stops[run.plan.cases[0].case.key] = Stop(10, "precision", 0.004)
+    first, second = compare_run(run)
+    assert (first["stopped"], second["stopped"]) == ("precision", None)
+    assert first["half_width"] == pytest.approx(math.sqrt(first["ci_high"] / first["ci_low"]) - 1)

@@ -18,9 +18,9 @@ from report_fixtures import make_case, make_run, make_unit
 
 from ncclbench.compare.paired import compare_run
 from ncclbench.plan.model import Arm, Plan
-from ncclbench.stats.intervals import Floats, Margin, holm, is_equivalent, log_mean
+from ncclbench.stats.intervals import Floats, Margin, holm, is_equivalent, log_mean, log_ratio_of_two
 from ncclbench.stats.rows import NOT_MEASURED, run_rows, write_summary_csv
-from ncclbench.stats.shape import effective_n, two_modes
+from ncclbench.stats.shape import effective_n, is_between_modes, two_modes
 from ncclbench.stats.summary import summary_row
 from ncclbench.store.model import Unit
 
@@ -30,7 +30,8 @@ CONTRACT = {
     "op", "arm", "implementation", "dtype", "redop", "root", "nbytes", "count", "topology", "mode", "async",
     "in_place", "nranks", "n", "epochs", "clock", "p25_us", "median_us", "ci_low_us", "ci_high_us",
     "p25_ci_low_us", "p25_ci_high_us", "p95_us", "p99_us", "fastest_us", "mean_rank_us", "launch_us",
-    "skew_us", "algbw_GBs", "busbw_GBs", "wrong", "status", "reason",
+    "skew_us", "algbw_GBs", "busbw_GBs", "wrong", "status", "reason", "drift", "drifts", "autocorrelation",
+    "correlated", "warming", "warming_ratio", "stopped", "half_width",
 }
 # fmt: on
 
@@ -271,6 +272,40 @@ def test_log_mean_is_the_t_test_of_scipy(values: list[float]) -> None:
     assert mean.p_not_below(5.0) == pytest.approx(1 - greater.pvalue, rel=1e-6, abs=1e-12)
 
 
+@settings(max_examples=50, deadline=None)
+@given(
+    st.lists(times, min_size=2, max_size=20).filter(lambda values: len(set(values)) > 1),
+    st.lists(times, min_size=2, max_size=20).filter(lambda values: len(set(values)) > 1),
+)
+def test_ratio_of_two_is_welchs_test_of_scipy(base: list[float], new: list[float]) -> None:
+    effect = log_ratio_of_two(base, new)
+    assert effect is not None
+    theirs = scipy.stats.ttest_ind(np.log(new), np.log(base), equal_var=False)
+    assert effect.df == pytest.approx(theirs.df, rel=1e-6)
+    assert effect.p_different() == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
+    low, high = theirs.confidence_interval(0.95)
+    if max(abs(low), abs(high)) < 600:
+        assert effect.interval() == pytest.approx((math.exp(low), math.exp(high)), rel=1e-6)
+
+
+@pytest.mark.parametrize("paired", [True, False])
+def test_more_data_never_widen_the_expected_interval(paired: bool) -> None:
+    """Means over 2,000 trials of the width of log intervals, of ratios in pairs and of two sides."""
+    generator = np.random.default_rng(8)
+
+    def width(n: int) -> float:
+        found = []
+        for base, new in generator.lognormal(0, 0.1, (2000, 2, n)):
+            effect = log_mean(new / base) if paired else log_ratio_of_two(base, new)
+            assert effect is not None
+            low, high = effect.interval()
+            found.append(math.log(high / low))
+        return float(np.mean(found))
+
+    widths = [width(n) for n in (3, 4, 6, 8, 12, 24)]
+    assert widths == sorted(widths, reverse=True)
+
+
 def test_equal_values_leave_no_doubt() -> None:
     mean = log_mean([3.3] * 7)
     assert mean is not None
@@ -371,6 +406,40 @@ def test_a_tail_or_a_tick_is_no_mode(share: float, apart: float) -> None:
     generator = np.random.default_rng(6)
     slow = generator.random(1000) < share
     assert two_modes(100 * np.where(slow, apart, 1.0) * generator.lognormal(0, 0.005, 1000)) is None
+
+
+@pytest.mark.parametrize(
+    ("quantile", "between"), [(0.1, False), (0.25, False), (0.5, True), (0.75, False), (0.9, False)]
+)
+def test_only_a_quantile_near_the_share_of_a_mode_moves_between_modes(quantile: float, between: bool) -> None:
+    """As seen with gloo: scheduled or not, half and half, ten times apart."""
+    generator = np.random.default_rng(7)
+    slow = generator.random((16, 80)) < 0.5
+    epochs = np.where(slow, 3000.0, 300.0) * generator.lognormal(0, 0.1, (16, 80))
+    assert is_between_modes(epochs.ravel(), np.quantile(epochs, quantile, axis=1)) is between
+
+
+def test_between_modes_needs_two() -> None:
+    samples = np.random.default_rng(8).lognormal(5, 0.3, 500)
+    assert not is_between_modes(samples, np.median(samples, keepdims=True))
+
+
+def test_flags_are_on_the_row() -> None:
+    """Twelve epochs that rise by a half and begin with a slow sample in ten."""
+    generator = np.random.default_rng(9)
+    start = np.array([2.0] + [1.0] * 9)
+    units = [
+        unit(epoch, [start * (20 + epoch) * factor for factor in generator.lognormal(0, 0.01, (3, 1))])
+        for epoch in range(12)
+    ]
+    row = row_of(units, stopped="budget")
+    assert (row["drifts"], row["warming"], row["stopped"]) == (True, True, "budget")
+    assert row["drift"] == pytest.approx(31 / 20, rel=0.05)
+    assert row["warming_ratio"] == pytest.approx(2.0)
+    p25s = log_mean([float(np.quantile(one.time_us, 0.25)) for one in units])
+    assert p25s is not None
+    low, high = p25s.interval()
+    assert row["half_width"] == pytest.approx(math.sqrt(high / low) - 1)
 
 
 def test_modes_are_marked_on_the_row() -> None:

@@ -8,11 +8,15 @@ from typing import Any
 
 import numpy as np
 
-from ncclbench.compare.verdict import Question, Verdict, judge, paired
+from ncclbench.compare.verdict import Question, Verdict, geometric_mean, judge, paired
 from ncclbench.plan.model import Arm, PlannedCase
-from ncclbench.stats.intervals import Floats, LogMean, log_ratio
-from ncclbench.stats.rows import outcome, run_margin, run_statistic
-from ncclbench.stats.summary import epoch_quantiles, median_skew_us
+from ncclbench.stats.intervals import Floats, Margin, log_ratio
+from ncclbench.stats.rows import outcome, run_margin, run_statistic, why_stopped
+from ncclbench.stats.series import Series, series
+from ncclbench.stats.shape import is_between_modes
+from ncclbench.stats.shift import SHIFT, ratio_keys, shift_function
+from ncclbench.stats.stopping import finite_half_width
+from ncclbench.stats.summary import epoch_quantiles, median_skew_us, series_keys
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.statistics import STATISTICS
@@ -20,58 +24,127 @@ from ncclbench.tables.statistics import STATISTICS
 # A case that never could run on an arm is no comparison; one that failed is, and its answer is unclear.
 _NEVER_MEANT = {"skipped", "unavailable"}
 
+CORRELATED = "epochs follow their neighbours, so they are fewer facts than they seem: longer epochs, more -n"
+
+
+@dataclass(frozen=True, slots=True)
+class _Side:
+    """One arm on one case, over the epochs that both arms have.
+
+    Attributes:
+        units: these epochs; none where the times cannot be compared.
+        us: the statistic in each, shape (epochs,).
+        shift_us: shape (epochs, len(SHIFT)).
+        fastest_us: the statistic of the minimum over ranks, shape (epochs,).
+    """
+
+    units: list[Unit]
+    us: Floats
+    shift_us: Floats
+    fastest_us: Floats
+
+    @property
+    def p90_us(self) -> Floats:
+        """Shape (epochs,)."""
+        p90s: Floats = self.shift_us[:, list(SHIFT).index("p90")]
+        return p90s
+
+    @property
+    def is_between_modes(self) -> bool:
+        """Whether the statistic moves between two modes of the samples."""
+        return is_between_modes(np.concatenate([unit.time_us for unit in self.units]), self.us)
+
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One row to be: an arm against the base on one case, over the epochs both have.
+    """One row to be: two arms on one case.
 
-    ``obstacle`` says why the times cannot be compared; then there are no units.
+    ``over_epochs`` is the ratio's series. ``obstacle`` says why the times cannot be compared.
     """
 
     entry: PlannedCase
-    new: Arm
-    base_units: list[Unit]
-    new_units: list[Unit]
+    base_id: str
+    new_id: str
+    base: _Side
+    new: _Side
     statistic: str
     question: Question
+    over_epochs: Series | None
     obstacle: str | None
+    stopped: str | None
 
 
 def compare_run(run: Run) -> list[dict[str, Any]]:
     """Every arm against the base arm on every case: the effect with its interval, and the verdict.
 
     Only epochs that both arms have, measured by one attempt and on one clock, are paired. All cases and
-    arms are one family for Holm's correction. A case that an arm was never to run is left out.
+    arms are one family for Holm's correction, which holds however the comparisons depend on each other:
+    several arms share the base's epochs. A case that an arm was never to run is left out.
     """
-    base = next(arm for arm in run.plan.arms if arm.id == run.plan.base_arm)
+    base = _arm(run, run.plan.base_arm)
     others = [arm for arm in run.plan.arms if arm.id != base.id]
+    return _rows(run, base, others, None, None)
+
+
+def compare_arms(
+    run: Run, base_id: str, new_id: str, statistic: str | None = None, margin: Margin | None = None
+) -> list[dict[str, Any]]:
+    """One arm of a run against another, as ``compare_run`` does; these cases alone are the family.
+
+    Args:
+        run: what was measured.
+        base_id, new_id: ids of two of its arms.
+        statistic: name in STATISTICS; None for the run's.
+        margin: of equivalence; None for the run's.
+    """
+    return _rows(run, _arm(run, base_id), [_arm(run, new_id)], statistic, margin)
+
+
+def _arm(run: Run, arm_id: str) -> Arm:
+    return next(arm for arm in run.plan.arms if arm.id == arm_id)
+
+
+def _rows(
+    run: Run, base: Arm, others: Sequence[Arm], statistic: str | None, margin: Margin | None
+) -> list[dict[str, Any]]:
     comparisons = [
-        _compared(run, entry, base, arm)
+        _compared(run, entry, base, arm, statistic, margin or run_margin(run))
         for entry in run.plan.cases
         for arm in others
         if not {outcome(run, entry, base)[0], outcome(run, entry, arm)[0]} & _NEVER_MEANT
     ]
     verdicts = judge([comparison.question for comparison in comparisons])
-    return [
-        _row(base, comparison, verdict) for comparison, verdict in zip(comparisons, verdicts, strict=True)
-    ]
+    return [_row(comparison, verdict) for comparison, verdict in zip(comparisons, verdicts, strict=True)]
 
 
-def _compared(run: Run, entry: PlannedCase, base: Arm, new: Arm) -> _Comparison:
-    obstacle = _obstacle(run, entry, base) or _obstacle(run, entry, new)
-    matched = (
-        [] if obstacle else _matched(run.units[entry.case.key, base.id], run.units[entry.case.key, new.id])
-    )
-    base_units, new_units = [pair[0] for pair in matched], [pair[1] for pair in matched]
-    statistic = run_statistic(run, base_units)
-    quantiles = (STATISTICS[statistic].quantile, 0.9)
-    base_us, base_p90_us = _quantiles([unit.time_us for unit in base_units], quantiles)
-    new_us, new_p90_us = _quantiles([unit.time_us for unit in new_units], quantiles)
+def _compared(
+    run: Run, entry: PlannedCase, base_arm: Arm, new_arm: Arm, statistic: str | None, margin: Margin
+) -> _Comparison:
+    obstacle = _obstacle(run, entry, base_arm) or _obstacle(run, entry, new_arm)
+    key = entry.case.key
+    matched = [] if obstacle else _matched(run.units[key, base_arm.id], run.units[key, new_arm.id])
+    statistic = statistic or run_statistic(run, [pair[0] for pair in matched])
+    quantile = STATISTICS[statistic].quantile
+    base, new = (_side([pair[which] for pair in matched], quantile) for which in (0, 1))
     skew_us = None
     if matched and MODES[entry.case.mode].fenced:
-        skew_us = max(median_skew_us(base_units), median_skew_us(new_units))
-    question = paired(base_us, new_us, run_margin(run), base_p90_us, new_p90_us, skew_us)
-    return _Comparison(entry, new, base_units, new_units, statistic, question, obstacle)
+        skew_us = max(median_skew_us(base.units), median_skew_us(new.units))
+    ratios_known = bool((base.us > 0).all())
+    over_epochs = series(new.us / base.us) if ratios_known else None
+    doubt = CORRELATED if over_epochs is not None and over_epochs.correlated else None
+    question = paired(base.us, new.us, margin, base.p90_us, new.p90_us, skew_us, doubt)
+    return _Comparison(
+        entry,
+        base_arm.id,
+        new_arm.id,
+        base,
+        new,
+        statistic,
+        question,
+        over_epochs,
+        obstacle,
+        why_stopped(run, entry),
+    )
 
 
 def _obstacle(run: Run, entry: PlannedCase, arm: Arm) -> str | None:
@@ -91,31 +164,28 @@ def _matched(base_units: Sequence[Unit], new_units: Sequence[Unit]) -> list[tupl
     return [(by_epoch[key], unit) for key, unit in zip(keys, new_units, strict=True) if key in by_epoch]
 
 
-def _quantiles(epochs: Sequence[Floats], quantiles: Sequence[float]) -> list[Floats]:
-    """Each quantile over epochs, shape (epochs,), from one array of samples per epoch."""
-    if not epochs:
-        return [np.empty(0) for _ in quantiles]
-    return list(epoch_quantiles(epochs, quantiles).T)
+def _side(units: list[Unit], quantile: float) -> _Side:
+    if not units:
+        return _Side([], np.empty(0), np.empty((0, len(SHIFT))), np.empty(0))
+    rank_times = [unit.rank_time_us for unit in units]
+    slowest = epoch_quantiles([times.max(axis=0) for times in rank_times], (quantile, *SHIFT.values()))
+    fastest = epoch_quantiles([times.min(axis=0) for times in rank_times], (quantile,))
+    return _Side(units, slowest[:, 0], slowest[:, 1:], fastest[:, 0])
 
 
-def _fastest(units: Sequence[Unit], quantile: float) -> Floats:
-    """The quantile over epochs of the minimum over ranks, shape (epochs,)."""
-    return _quantiles([unit.rank_time_us.min(axis=0) for unit in units], (quantile,))[0]
-
-
-def _row(base: Arm, comparison: _Comparison, verdict: Verdict) -> dict[str, Any]:
-    base_units, effect = comparison.base_units, verdict.effect
-    quantile = STATISTICS[comparison.statistic].quantile
-    fastest = log_ratio(_fastest(base_units, quantile), _fastest(comparison.new_units, quantile))
+def _row(comparison: _Comparison, verdict: Verdict) -> dict[str, Any]:
+    base, new, effect = comparison.base, comparison.new, verdict.effect
     simultaneous_low, simultaneous_high = verdict.simultaneous or (None, None)
     return {
         **comparison.entry.case.to_json(),
         "statistic": comparison.statistic,
-        "clock": base_units[0].clock if base_units else None,
-        "base": base.id,
-        "new": comparison.new.id,
-        "base_us": comparison.question.base_us if effect else None,
-        **_ratio("", effect),
+        "clock": base.units[0].clock if base.units else None,
+        "base": comparison.base_id,
+        "new": comparison.new_id,
+        "base_us": geometric_mean(base.us) if effect else None,
+        "new_us": geometric_mean(new.us) if effect else None,
+        **ratio_keys("", effect),
+        "half_width": finite_half_width(effect),
         "p": effect.p_different() if effect else None,
         "p_holm": verdict.p_holm,
         "simultaneous_low": simultaneous_low,
@@ -124,18 +194,23 @@ def _row(base: Arm, comparison: _Comparison, verdict: Verdict) -> dict[str, Any]
         "tail": verdict.tail,
         "beyond_margin": verdict.beyond_margin,
         "margin": verdict.margin,
-        "epochs": len(base_units),
-        "note": comparison.obstacle or verdict.note,
-        **_ratio("p90_", comparison.question.tail_effect),
-        **_ratio("fastest_", fastest),
+        "detectable": verdict.detectable,
+        "unit": "epochs",
+        "epochs": len(base.units),
+        "stopped": comparison.stopped,
+        "note": _note(comparison, verdict),
+        **ratio_keys("p90_", comparison.question.tail_effect),
+        **ratio_keys("fastest_", log_ratio(base.fastest_us, new.fastest_us)),
+        "shift": shift_function(base.shift_us, new.shift_us),
+        "between_modes": effect is not None and (base.is_between_modes or new.is_between_modes),
+        **series_keys(comparison.over_epochs),
     }
 
 
-def _ratio(prefix: str, effect: LogMean | None) -> dict[str, float | None]:
-    """A ratio of times and its 95 % interval, under keys with ``prefix``."""
-    low, high = effect.interval() if effect else (None, None)
-    return {
-        f"{prefix}ratio": effect.estimate if effect else None,
-        f"{prefix}ci_low": low,
-        f"{prefix}ci_high": high,
-    }
+def _note(comparison: _Comparison, verdict: Verdict) -> str | None:
+    """Why the word is "unclear", and what to know of the ratio beside it; None where there is nothing."""
+    notes = [comparison.obstacle or verdict.note]
+    over_epochs = comparison.over_epochs
+    if over_epochs is not None and over_epochs.drifts:
+        notes.append(f"the ratio drifts: {over_epochs.drift:.3g}x from the first to the last epoch")
+    return "; ".join(note for note in notes if note) or None

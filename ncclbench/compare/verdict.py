@@ -14,13 +14,17 @@ from typing import Literal
 
 import numpy as np
 
-from ncclbench.stats.intervals import Floats, LogMean, Margin, holm, is_equivalent, log_ratio
-
-ALPHA = 0.05
-
-# Under this many epochs a t interval is so wide, and so much at the mercy of normality, that no word
-# but "unclear" is honest.
-FEWEST_EPOCHS = 6
+from ncclbench.stats.intervals import (
+    ALPHA,
+    FEWEST_EPOCHS,
+    Floats,
+    LogMean,
+    Margin,
+    holm,
+    is_equivalent,
+    log_ratio,
+)
+from ncclbench.stats.power import detectable
 
 # How much worse the p90 may be under a verdict of "same".
 TAIL_MARGIN = 0.10
@@ -92,6 +96,8 @@ class Verdict:
         simultaneous: interval of the ratio that holds for all of them at once; None likewise.
         margin: the margin of equivalence as a fraction; None likewise.
         beyond_margin: that interval lies wholly outside the margin.
+        detectable: the smallest ratio - 1 that would be found in 90 of 100 such measurements, with the
+            correction for all comparisons judged together; None where it cannot be said.
         note: why the word is "unclear" where that is not the noise; None otherwise.
     """
 
@@ -102,6 +108,7 @@ class Verdict:
     simultaneous: tuple[float, float] | None = None
     margin: float | None = None
     beyond_margin: bool = False
+    detectable: float | None = None
     note: str | None = None
 
 
@@ -146,6 +153,7 @@ def _judge_one(question: Question, effect: LogMean, p_holm: float, family_size: 
         simultaneous=simultaneous,
         margin=margin,
         beyond_margin=question.doubt is None and _lies_outside(simultaneous, margin),
+        detectable=detectable(effect, family_size) if question.doubt is None else None,
         note=note,
     )
 

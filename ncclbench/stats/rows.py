@@ -51,6 +51,12 @@ def outcome(run: Run, entry: PlannedCase, arm: Arm) -> tuple[str, str | None]:
     return "failed", NOT_MEASURED
 
 
+def why_stopped(run: Run, entry: PlannedCase) -> str | None:
+    """Why no epoch was added to a case; None where that was not kept."""
+    stop = run.stops.get(entry.case.key)
+    return None if stop is None else stop.why
+
+
 def write_summary_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
     """The rows as CSV, one line each, the keys as header.
 
@@ -77,4 +83,5 @@ def _row(run: Run, entry: PlannedCase, arm: Arm) -> dict[str, Any]:
         reason=reason,
         margin=run_margin(run),
         share_gpu=run.plan.share_gpu,
+        stopped=why_stopped(run, entry),
     )

@@ -19,6 +19,8 @@ _LEAST_SHARE = 0.1
 # Modes nearer than this are as likely two ticks of a clock, and move no verdict by much.
 _LEAST_APART = 1.1
 _DIP_ALPHA = 0.01
+# How far around its middle samples count to a mode, in distances between the modes (of logarithms).
+_MODE_HALF_WIDTH = 1 / 6
 # Left out at either end while looking for the split, which single outliers would draw to them.
 _TRIMMED = 0.05
 _FEWEST_FOR_MODES = 20
@@ -39,7 +41,7 @@ def effective_n(epochs: Sequence[Floats]) -> float | None:
     if n < _SHORTEST_CHAIN:
         return None
     total = sum(len(samples) for samples in epochs)
-    chains = _normal_scores(np.stack([samples[:n] for samples in epochs]))
+    chains = normal_scores(np.stack([samples[:n] for samples in epochs]))
     covariance = _autocovariance(chains)
     within = float(covariance[:, 0].mean()) * n / (n - 1)
     between = float(chains.mean(axis=1).var(ddof=1)) if len(chains) > 1 else 0.0
@@ -56,8 +58,8 @@ def effective_n(epochs: Sequence[Floats]) -> float | None:
     return total / max(1.0, lag_sum)
 
 
-def _normal_scores(values: Floats) -> Floats:
-    """Values replaced by the normal quantiles of their ranks, ties sharing one; shape kept."""
+def normal_scores(values: Floats) -> Floats:
+    """Values replaced by the normal quantiles of their ranks (Blom, 1958), ties sharing one; shape kept."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     mean_rank = np.cumsum(count) - (count - 1) / 2
     scores: Floats = ndtri((mean_rank[place.reshape(-1)] - 3 / 8) / (values.size + 1 / 4))
@@ -93,12 +95,27 @@ def two_modes(samples: Floats) -> tuple[float, float] | None:
     low, high = float(np.median(logs[:split])), float(np.median(logs[split:]))
     if high - low < math.log(_LEAST_APART):
         return None
-    half = (high - low) / 6
+    half = (high - low) * _MODE_HALF_WIDTH
     at_low, between, at_high = (_count(logs, at - half, at + half) for at in (low, (low + high) / 2, high))
     lesser = min(at_low, at_high)
     if lesser < _LEAST_SHARE * logs.size or float(bdtr(between, between + lesser, 0.5)) >= _DIP_ALPHA:
         return None
     return math.exp(low), math.exp(high)
+
+
+def is_between_modes(samples: Floats, locations: Floats) -> bool:
+    """Whether a statistic of epochs, shape (epochs,), lies between two modes of their samples, shape (n,).
+
+    It does where in some epoch it is in neither mode, or in some in the lower and in others in the higher:
+    then it tells how the samples happened to fall to either, and moves by much for little. A mode ends a
+    sixth of the distance between the two (of logarithms) from where ``two_modes`` puts it, as it counts them.
+    """
+    modes = two_modes(samples)
+    if modes is None:
+        return False
+    width = (modes[1] / modes[0]) ** _MODE_HALF_WIDTH
+    in_lower, in_higher = locations < modes[0] * width, locations > modes[1] / width
+    return not bool(in_lower.all() or in_higher.all())
 
 
 def _best_split(logs: Floats) -> int:

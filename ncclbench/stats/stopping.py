@@ -12,9 +12,8 @@ from __future__ import annotations
 
 import math
 
+from ncclbench.plan.model import FIRST_LOOK
 from ncclbench.stats.intervals import LogMean
-
-FIRST_LOOK = 8
 
 
 def is_look(epochs: int) -> bool:
@@ -33,6 +32,12 @@ def half_width(mean: LogMean) -> float:
     """
     low, high = mean.interval()
     return math.sqrt(high / low) - 1 if low > 0 and math.isfinite(high / low) else math.inf
+
+
+def finite_half_width(mean: LogMean | None) -> float | None:
+    """``half_width`` as rows carry it: None where there is no mean, or nothing is known of it."""
+    width = math.inf if mean is None else half_width(mean)
+    return width if math.isfinite(width) else None
 
 
 def is_precise(mean: LogMean, precision: float) -> bool:

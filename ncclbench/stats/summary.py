@@ -9,10 +9,13 @@ import numpy as np
 
 from ncclbench.plan.model import Arm, Case
 from ncclbench.stats.intervals import Floats, LogMean, Margin, log_mean
+from ncclbench.stats.series import Series, series, warming
 from ncclbench.stats.shape import effective_n, two_modes
+from ncclbench.stats.stopping import finite_half_width
 from ncclbench.store.model import Unit
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.modes import MODES
+from ncclbench.tables.statistics import STATISTICS
 
 # Above a quantile q there must be one sample at least, or it is only the largest one under another name.
 FEWEST_FOR_P99 = 100
@@ -44,6 +47,13 @@ _UNMEASURED: dict[str, Any] = {
     "bimodal": None,
     "mode_low_us": None,
     "mode_high_us": None,
+    "drift": None,
+    "drifts": None,
+    "autocorrelation": None,
+    "correlated": None,
+    "warming": None,
+    "warming_ratio": None,
+    "half_width": None,
     "fence_bound": None,
 }
 
@@ -59,6 +69,7 @@ def summary_row(
     reason: str | None = None,
     margin: Margin | None = None,
     share_gpu: bool = False,
+    stopped: str | None = None,
 ) -> dict[str, Any]:
     """One row of ``sweep --json``.
 
@@ -66,6 +77,7 @@ def summary_row(
     ``p25_us`` and ``median_us`` are medians over epochs of the epoch's quantile, with a 95 % t interval
     over epochs on the log scale, null for one epoch; ``p95_us`` and ``p99_us`` are of all samples.
     ``epoch_spread`` is the standard deviation over epochs of the log of the epoch's median (0.03: 3 %).
+    ``half_width``, ``drift`` and ``autocorrelation`` are of the epochs' ``statistic``.
 
     Args:
         case: the condition.
@@ -77,10 +89,11 @@ def summary_row(
         reason: why the status is not "ok".
         margin: of equivalence, for ``fence_bound``; None leaves that null.
         share_gpu: ranks shared a GPU, so that bytes over time is no bandwidth.
+        stopped: why no epoch was added: "precision", "budget" or "epochs"; None where that was not kept.
     """
     row: dict[str, Any] = {**case.to_json(), "arm": arm.id, "implementation": implementation, **_UNMEASURED}
     if units:
-        row |= _times(units)
+        row |= _times(units, STATISTICS[statistic].quantile)
         row["fence_bound"] = None if margin is None else is_fence_bound(case, row, margin)
         row["wrong"] = _wrong(units)
     if row["wrong"]:
@@ -88,7 +101,13 @@ def summary_row(
         reason = reason or f"{row['wrong']} wrong elements"
     elif units and not share_gpu:
         row |= _bandwidths(case, row["median_us"])
-    return row | {"statistic": statistic, "shared_gpu": share_gpu, "status": status, "reason": reason}
+    return row | {
+        "statistic": statistic,
+        "stopped": stopped,
+        "shared_gpu": share_gpu,
+        "status": status,
+        "reason": reason,
+    }
 
 
 def epoch_quantiles(epochs: Sequence[Floats], quantiles: Sequence[float]) -> Floats:
@@ -113,11 +132,11 @@ def is_fence_bound(case: Case, row: dict[str, Any], margin: Margin) -> bool:
     return MODES[case.mode].fenced and skew_us > margin.of(median_us) * median_us
 
 
-def _times(units: Sequence[Unit]) -> dict[str, Any]:
+def _times(units: Sequence[Unit], quantile: float) -> dict[str, Any]:
     rank_times = [unit.rank_time_us for unit in units]
     epochs = [times.max(axis=0) for times in rank_times]
     samples = np.concatenate(epochs)
-    p25s, medians = epoch_quantiles(epochs, (0.25, 0.5)).T
+    p25s, medians, compared = epoch_quantiles(epochs, (0.25, 0.5, quantile)).T
     fastest = epoch_quantiles([times.min(axis=0) for times in rank_times], (0.5,))
     p25_us, median_us = float(np.median(p25s)), float(np.median(medians))
     p95_us, p99_us = (float(value) for value in np.quantile(samples, (0.95, 0.99)))
@@ -151,7 +170,25 @@ def _times(units: Sequence[Unit]) -> dict[str, Any]:
         "bimodal": modes is not None,
         "mode_low_us": None if modes is None else modes[0],
         "mode_high_us": None if modes is None else modes[1],
+        **series_keys(series(compared)),
+        **_warming_keys(epochs, units),
+        "half_width": finite_half_width(log_mean(compared)),
     }
+
+
+def series_keys(found: Series | None) -> dict[str, float | bool | None]:
+    """Drift and dependence over epochs, as rows carry them."""
+    return {
+        "drift": found.drift if found else None,
+        "drifts": found.drifts if found else None,
+        "autocorrelation": found.autocorrelation if found else None,
+        "correlated": found.correlated if found else None,
+    }
+
+
+def _warming_keys(epochs: Sequence[Floats], units: Sequence[Unit]) -> dict[str, float | bool | None]:
+    found = warming(epochs, [unit.visits for unit in units])
+    return {"warming": found.warming if found else None, "warming_ratio": found.ratio if found else None}
 
 
 def _interval(mean: LogMean | None, estimate_us: float) -> tuple[float | None, float | None]:
