@@ -21,9 +21,10 @@ _OTHERS = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "COLUM
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _plain_environment() -> Iterator[None]:
-    """Tests that want such a variable set it themselves."""
+def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Tests that want such a variable set it themselves. No calibration of this machine is found or made."""
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         for name in list(os.environ):
             if name.startswith(_PREFIXES) or name in _LAUNCHER | _OTHERS:
                 patch.delenv(name)

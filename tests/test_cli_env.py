@@ -117,6 +117,33 @@ def test_a_wrong_request_is_one_line_and_a_document() -> None:
     assert len(outcome.err.splitlines()) == 1
 
 
+def test_against_a_run_of_this_machine_only_what_was_changed_is_told(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    small = ("--backends", "gloo", "--sizes", "64", "--modes", "isolated", "-n", "2", "--epochs", "1")
+    assert sweep(*small, "--nproc-per-node", "2", "--out", folder).code == 0
+    command = (*ENV, "--nproc-per-node", "2", "--against", folder)
+    same = run(*command, "--json")
+    assert same.code == 0, same.err
+    assert same.document["changes"] == []
+    changed = run(*command, env={"NCCL_ALGO": "Ring"})
+    assert changed.out.startswith("# Changes\n")
+    assert [line.split() for line in changed.out.splitlines()[1:3]] == [
+        ["what", "then", "now"],
+        ["NCCL_ALGO", "(none)", "Ring"],
+    ]
+    assert changed.out.splitlines()[-1].endswith(f"; 1 change since {folder}")
+
+
+@pytest.mark.parametrize("text", [None, "{}", '{"schema": 1, "plan": {}}'])
+def test_against_what_is_no_run_nothing_is_started(text: str | None, tmp_path: Path) -> None:
+    if text is not None:
+        (tmp_path / "run.json").write_text(text)
+    outcome = run(*ENV, "--json", "--against", tmp_path)
+    assert (outcome.code, outcome.document["environment"]) == (2, None)
+    assert len(outcome.err.splitlines()) == 1
+    assert str(tmp_path) in outcome.err
+
+
 @pytest.mark.parametrize("answer", ["--json", "--exit-zero"])
 def test_secrets_are_not_shown(answer: str) -> None:
     outcome = run(*ENV, answer, env=SECRETS)

@@ -19,6 +19,7 @@ from ncclbench.environment.host import (
     describe_share,
     format_ranges,
     governors,
+    nic_firmware,
     parse_ranges,
     physical_cores,
 )
@@ -134,6 +135,14 @@ def test_governors_model_and_container(tmp_path: Path) -> None:
     assert container(tmp_path) is None
     write(tmp_path / "run/.containerenv", "")
     assert container(tmp_path) == "podman"
+
+
+def test_firmware_of_network_cards(tmp_path: Path) -> None:
+    assert nic_firmware(tmp_path) is None
+    write(tmp_path / "mlx5_1/fw_ver", "28.39.1002\n")
+    write(tmp_path / "mlx5_0/fw_ver", "28.43.2026\n")
+    write(tmp_path / "mlx5_2/fw_ver", "\n")
+    assert nic_firmware(tmp_path) == "mlx5_0 28.43.2026, mlx5_1 28.39.1002"
 
 
 @pytest.mark.parametrize(("numbers", "text"), [(set(), ""), ({3}, "3"), ({0, 1, 2, 5, 7, 8}, "0-2,5,7-8")])

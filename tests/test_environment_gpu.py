@@ -72,6 +72,7 @@ def test_counting_starts_neither_torch_nor_nvml() -> None:
 HOPPER = {
     "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3",
     "nvmlDeviceGetUUID": UUID,
+    "nvmlDeviceGetVbiosVersion": "96.00.A5.00.01",
     "nvmlDeviceGetPciInfo": types.SimpleNamespace(busId="00000000:19:00.0"),
     "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=85520809984, used=1048576),
     "clocks": {("SM", "now"): 345, ("SM", "max"): 1980, ("SM", 1): 1980, ("SM", 2): 1980},
@@ -173,6 +174,7 @@ def test_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "uuid": UUID,
         "pci_bus_id": "00000000:19:00.0",
         "driver": "580.95.05",
+        "vbios": "96.00.A5.00.01",
         "memory_total_bytes": 85520809984,
         "memory_used_bytes": 1048576,
         "sm_clock_mhz": 345,

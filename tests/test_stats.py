@@ -11,16 +11,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from report_fixtures import make_case, make_run, make_unit
 
 from ncclbench.compare.paired import compare_run
 from ncclbench.plan.model import Arm, Plan
-from ncclbench.stats.intervals import Floats, Margin, holm, is_equivalent, log_mean, log_ratio_of_two
+from ncclbench.stats.intervals import Margin, log_mean
 from ncclbench.stats.rows import NOT_MEASURED, run_rows, write_summary_csv
-from ncclbench.stats.shape import effective_n, is_between_modes, two_modes
 from ncclbench.stats.summary import summary_row
 from ncclbench.store.model import Unit
 
@@ -251,177 +249,6 @@ def test_every_key_is_documented() -> None:
     run = make_run(ops=["all_reduce"], sizes=[8], modes=["isolated"], arms=["a", "b"])
     written = {key for rows in (run_rows(run), compare_run(run)) for row in rows for key in row}
     assert written <= documented
-
-
-# Intervals and tests.
-
-
-@settings(max_examples=50, deadline=None)
-@given(st.lists(times, min_size=2, max_size=20).filter(lambda values: len(set(values)) > 1))
-def test_log_mean_is_the_t_test_of_scipy(values: list[float]) -> None:
-    mean = log_mean(values)
-    assert mean is not None
-    theirs = scipy.stats.ttest_1samp(np.log(values), math.log(5.0))
-    assert mean.p_different(5.0) == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
-    for confidence in (0.95, 0.999):
-        low, high = theirs.confidence_interval(confidence)
-        if max(abs(low), abs(high)) < 600:
-            assert mean.interval(confidence) == pytest.approx((math.exp(low), math.exp(high)), rel=1e-6)
-    greater = scipy.stats.ttest_1samp(np.log(values), math.log(5.0), alternative="greater")
-    assert mean.p_not_above(5.0) == pytest.approx(greater.pvalue, rel=1e-6, abs=1e-12)
-    assert mean.p_not_below(5.0) == pytest.approx(1 - greater.pvalue, rel=1e-6, abs=1e-12)
-
-
-@settings(max_examples=50, deadline=None)
-@given(
-    st.lists(times, min_size=2, max_size=20).filter(lambda values: len(set(values)) > 1),
-    st.lists(times, min_size=2, max_size=20).filter(lambda values: len(set(values)) > 1),
-)
-def test_ratio_of_two_is_welchs_test_of_scipy(base: list[float], new: list[float]) -> None:
-    effect = log_ratio_of_two(base, new)
-    assert effect is not None
-    theirs = scipy.stats.ttest_ind(np.log(new), np.log(base), equal_var=False)
-    assert effect.df == pytest.approx(theirs.df, rel=1e-6)
-    assert effect.p_different() == pytest.approx(theirs.pvalue, rel=1e-6, abs=1e-12)
-    low, high = theirs.confidence_interval(0.95)
-    if max(abs(low), abs(high)) < 600:
-        assert effect.interval() == pytest.approx((math.exp(low), math.exp(high)), rel=1e-6)
-
-
-@pytest.mark.parametrize("paired", [True, False])
-def test_more_data_never_widen_the_expected_interval(paired: bool) -> None:
-    """Means over 2,000 trials of the width of log intervals, of ratios in pairs and of two sides."""
-    generator = np.random.default_rng(8)
-
-    def width(n: int) -> float:
-        found = []
-        for base, new in generator.lognormal(0, 0.1, (2000, 2, n)):
-            effect = log_mean(new / base) if paired else log_ratio_of_two(base, new)
-            assert effect is not None
-            low, high = effect.interval()
-            found.append(math.log(high / low))
-        return float(np.mean(found))
-
-    widths = [width(n) for n in (3, 4, 6, 8, 12, 24)]
-    assert widths == sorted(widths, reverse=True)
-
-
-def test_equal_values_leave_no_doubt() -> None:
-    mean = log_mean([3.3] * 7)
-    assert mean is not None
-    assert mean.interval() == pytest.approx((3.3, 3.3))
-    assert (mean.se, mean.p_different(3.0)) == (0.0, 0.0)
-    one = log_mean([1.0, 1.0])
-    assert one is not None
-    assert one.p_different() == 1.0
-    assert is_equivalent(one, 0.03)
-
-
-@pytest.mark.parametrize("values", [[], [1.0], [1.0, 0.0]])
-def test_too_little_says_nothing(values: list[float]) -> None:
-    assert log_mean(values) is None
-
-
-def test_interval_covers_at_its_nominal_rate() -> None:
-    generator = np.random.default_rng(5)
-    hits = 0
-    for sample in generator.lognormal(0, 0.3, (2000, 8)):
-        mean = log_mean(sample)
-        assert mean is not None
-        low, high = mean.interval()
-        hits += low <= 1.0 <= high
-    assert 0.94 <= hits / 2000 <= 0.96
-
-
-def test_holm_by_hand() -> None:
-    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
-    assert holm([]) == []
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
-def test_holm_keeps_the_order_and_lies_between_none_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = holm(p_values)
-    for p, q in zip(p_values, adjusted, strict=True):
-        assert p <= q <= min(1.0, len(p_values) * p)
-    order = np.argsort(p_values, kind="stable")
-    assert list(np.array(adjusted)[order]) == sorted(adjusted)
-
-
-def test_margin_is_the_larger_of_the_two() -> None:
-    margin = Margin(0.03, 1.0)
-    assert [margin.of(base) for base in (10.0, 100.0, 0.0)] == [0.1, 0.03, math.inf]
-
-
-# Shape.
-
-
-def chain(generator: np.random.Generator, correlation: float, n: int) -> Floats:
-    """A first-order autoregressive series."""
-    values = generator.normal(size=n)
-    for at in range(1, n):
-        values[at] = correlation * values[at - 1] + math.sqrt(1 - correlation**2) * values[at]
-    return values
-
-
-@pytest.mark.parametrize("correlation", [0.0, 0.3, 0.9])
-def test_effective_n_follows_theory(correlation: float) -> None:
-    """An autoregressive chain is worth n (1 - r) / (1 + r) independent samples."""
-    generator = np.random.default_rng(2)
-    found = [effective_n([np.exp(chain(generator, correlation, 500)) for _ in range(4)]) for _ in range(30)]
-    assert np.mean(found) == pytest.approx(2000 * (1 - correlation) / (1 + correlation), rel=0.1)
-
-
-def test_epochs_that_differ_are_worth_little_more_than_their_number() -> None:
-    generator = np.random.default_rng(3)
-    found = effective_n([generator.normal(level, 0.01, 200) for level in (5.0, 6.0, 7.0, 8.0, 9.0)])
-    assert found is not None
-    assert found < 15
-
-
-def test_effective_n_at_the_edges() -> None:
-    assert effective_n([np.ones(10), np.ones(12)]) == 22
-    assert effective_n([np.ones(3)]) is None
-    assert effective_n([]) is None
-
-
-@pytest.mark.parametrize("n", [20, 160, 2000])
-@pytest.mark.parametrize("sigma", [0.02, 0.3, 1.5])
-def test_one_mode_is_not_called_two(n: int, sigma: float) -> None:
-    generator = np.random.default_rng(4)
-    found = sum(two_modes(generator.lognormal(5, sigma, n)) is not None for _ in range(300))
-    assert found <= 3
-
-
-def test_two_modes_are_found_where_they_are() -> None:
-    generator = np.random.default_rng(5)
-    for share, low, high in ((0.5, 300.0, 3000.0), (0.25, 300.0, 600.0), (0.5, 100.0, 120.0)):
-        slow = generator.random(160) < share
-        noise = generator.lognormal(0, 0.03, 160)
-        found = two_modes(np.where(slow, high, low) * noise)
-        assert found == pytest.approx((low, high), rel=0.03)
-
-
-@pytest.mark.parametrize(("share", "apart"), [(0.03, 10.0), (0.5, 1.05)])
-def test_a_tail_or_a_tick_is_no_mode(share: float, apart: float) -> None:
-    generator = np.random.default_rng(6)
-    slow = generator.random(1000) < share
-    assert two_modes(100 * np.where(slow, apart, 1.0) * generator.lognormal(0, 0.005, 1000)) is None
-
-
-@pytest.mark.parametrize(
-    ("quantile", "between"), [(0.1, False), (0.25, False), (0.5, True), (0.75, False), (0.9, False)]
-)
-def test_only_a_quantile_near_the_share_of_a_mode_moves_between_modes(quantile: float, between: bool) -> None:
-    """As seen with gloo: scheduled or not, half and half, ten times apart."""
-    generator = np.random.default_rng(7)
-    slow = generator.random((16, 80)) < 0.5
-    epochs = np.where(slow, 3000.0, 300.0) * generator.lognormal(0, 0.1, (16, 80))
-    assert is_between_modes(epochs.ravel(), np.quantile(epochs, quantile, axis=1)) is between
-
-
-def test_between_modes_needs_two() -> None:
-    samples = np.random.default_rng(8).lognormal(5, 0.3, 500)
-    assert not is_between_modes(samples, np.median(samples, keepdims=True))
 
 
 def test_flags_are_on_the_row() -> None:

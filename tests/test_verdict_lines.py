@@ -5,7 +5,7 @@ from __future__ import annotations
 from report_fixtures import make_run
 
 from ncclbench.compare.paired import compare_run
-from ncclbench.terminal.verdicts import verdict_lines
+from ncclbench.terminal.verdicts import case_name, verdict_lines, verdict_words
 
 
 def test_one_arm_says_nothing() -> None:
@@ -31,3 +31,43 @@ def test_each_case_has_its_ratio_and_each_arm_its_counts() -> None:
 def test_all_unclear_says_what_to_do() -> None:
     run = make_run(ops=("all_reduce",), sizes=(64,), arms=("gloo", "gloo#2"), epochs=3)
     assert "--epochs" in verdict_lines(compare_run(run))[-1]
+
+
+def row(**values: object) -> dict[str, object]:
+    """What the words of a verdict are made of."""
+    case = {"op": "all_reduce", "dtype": "float32", "redop": "sum", "nbytes": 65536, "mode": "isolated"}
+    found = {"ratio": 1.084, "verdict": "slower", "tail": None, "note": None, "async": False}
+    return {**case, **found, "detectable": 0.031, "between_modes": False, **values}
+
+
+def test_a_verdict_says_that_its_ratio_is_one_of_times() -> None:
+    assert verdict_words(row()) == ["1.08x time, slower"]
+    assert verdict_words(row(ratio=0.991, verdict="same", tail="tail worse")) == [
+        "0.99x time, same",
+        "tail worse",
+    ]
+
+
+def test_an_unclear_one_says_what_would_have_been_found_but_not_beside_another_reason() -> None:
+    assert verdict_words(row(verdict="unclear")) == ["unclear", "would find 3.1 % and more"]
+    assert verdict_words(row(verdict="unclear", note="2 epochs")) == ["unclear"]
+    assert verdict_words(row(verdict="unclear", detectable=None)) == ["unclear"]
+    assert verdict_words(row(verdict="unclear", ratio=None, detectable=None)) == ["unclear"]
+
+
+def test_a_statistic_between_two_modes_is_marked() -> None:
+    assert "sits between two modes" in verdict_words(row(between_modes=True))
+
+
+def test_a_case_is_named_by_what_tells_it_apart() -> None:
+    assert case_name(row()) == "all_reduce float32 sum 64K isolated"
+    assert (
+        case_name(row(**{"redop": None, "nbytes": 12, "async": True}))
+        == "all_reduce float32 12 isolated async"
+    )
+
+
+def test_between_modes_is_marked_in_a_sweep_too() -> None:
+    run = make_run(ops=("all_reduce",), sizes=(64,), modes=("isolated",), arms=("gloo", "gloo#2"), epochs=8)
+    rows = [{**each, "between_modes": True} for each in compare_run(run)]
+    assert any("sits between two modes" in line for line in verdict_lines(rows))

@@ -28,19 +28,20 @@ from ncclbench.terminal.streams import silence, write
 # --help must not pay for torch or rich.
 COMMANDS = {
     "sweep": "Measure collectives over sizes and backends: table, run folder, report. The main job.",
+    "compare": "Compare runs, arms or launches: ratios with verdicts, what changed, a gate for CI.",
     "report": "Write the one-file HTML report of runs.",
+    "calibrate": "Compare a backend with itself: how far verdicts here can be trusted, and what they find.",
+    "plan": "Show what a sweep would run, how long it takes and what it could find, measuring nothing.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
     "list": "List collectives, backends, topologies and types: here, or why not.",
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "env")
+MEASURING = ("sweep", "calibrate", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
 PLANNED_COMMANDS = (
-    "compare",
     "import",
-    "calibrate",
     "matrix",
     "suspects",
     "drill",
@@ -49,7 +50,6 @@ PLANNED_COMMANDS = (
     "p2p",
     "transport",
     "groups",
-    "plan",
 )
 
 

@@ -7,16 +7,26 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli import values
 from ncclbench.cli.jobs import rank_count, run_job
-from ncclbench.cli.options import SectionedCommand, exit_zero_option, json_option, launch_options
+from ncclbench.cli.options import (
+    SectionedCommand,
+    exit_zero_option,
+    json_option,
+    launch_options,
+    option,
+    under,
+)
 from ncclbench.cli.output import document, emit_json
+from ncclbench.environment.against import changes, side_text
 from ncclbench.environment.collect import whole_ranks
 from ncclbench.environment.host import format_ranges
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import is_terminal, write
 
@@ -27,6 +37,10 @@ _VERSIONS = ("ncclbench", "python", "torch", "cuda", "nccl")
 
 
 @click.command("env", cls=SectionedCommand, epilog="Example: ncclbench env")
+@under(
+    "What is compared",
+    option("--against", metavar="RUN", parse=values.path, help="Show what changed since a run."),
+)
 @launch_options
 @json_option
 @exit_zero_option
@@ -37,21 +51,50 @@ def command(nproc_per_node: int | None, **params: Any) -> int:
     """
     seat = find_seat(os.environ, nproc_per_node)
     nranks = rank_count(seat, nproc_per_node)
-    return run_job("env", seat, nranks, params["as_json"], lambda job: _lead(job, params))
+    # A wrong run is refused before anything starts; under a launcher the others are met first, so that
+    # all of them end with the same code.
+    former = _former(params["against"]) if seat is None else None
+
+    def lead(job: Job) -> int:
+        return _lead(job, params, former or _former(params["against"]))
+
+    return run_job("env", seat, nranks, params["as_json"], lead)
 
 
-def _lead(job: Job, params: Mapping[str, Any]) -> int:
+def _former(against: str | None) -> Mapping[str, Any] | None:
+    """The environment of the run to compare with, if one is asked for.
+
+    Raises:
+        RequestError: it is no run, or does not tell where it ran.
+    """
+    if against is None:
+        return None
+    from ncclbench.store.folder import META_FILE
+    from ncclbench.store.meta import read_meta
+
+    path = Path(against)
+    meta = read_meta(path if path.name == META_FILE else path / META_FILE)
+    environment: Mapping[str, Any] | None = meta.get("environment")
+    if environment is None:
+        raise RequestError(f"{against} does not tell where it ran: take another run for --against")
+    return environment
+
+
+def _lead(job: Job, params: Mapping[str, Any], former: Mapping[str, Any] | None) -> int:
     from ncclbench.supervise.environment_run import gather
 
     gathered = gather(job, share_gpu=params["share_gpu"], timeout_s=params["timeout"])
     environment, preflight = gathered["environment"], gathered["preflight"]
     bad = any(finding["severity"] == "error" for finding in preflight)
     message = _message(environment, preflight)
+    changed = None if former is None else changes(former, environment)
+    if changed is not None:
+        message += f"; {_count(len(changed), 'change') if changed else 'no change'} since {params['against']}"
     if params["as_json"]:
-        rest = {"preflight": preflight}
+        rest = {"preflight": preflight} | ({} if changed is None else {"changes": changed})
         emit_json(document("env", ok=not bad, message=message, environment=environment, rest=rest))
     else:
-        _show([*_sections(environment, preflight)], message)
+        _show([*_sections(environment, preflight, changed or [])], message)
     return EXIT_BAD_ANSWER if bad and not params["exit_zero"] else EXIT_OK
 
 
@@ -76,9 +119,15 @@ class _Section:
     lines: Sequence[Sequence[str]]
 
 
-def _sections(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> Iterator[_Section]:
+def _sections(
+    environment: Mapping[str, Any],
+    preflight: Sequence[Mapping[str, Any]],
+    changed: Sequence[Mapping[str, Any]],
+) -> Iterator[_Section]:
     """What needs attention comes first; sections without lines are left out."""
+    since = [[each["what"], side_text(each, "base"), side_text(each, "new")] for each in changed]
     sections = (
+        _Section("Changes", ("what", "then", "now"), since),
         _Section("Findings", ("severity", "ranks", "what", "mend"), [_finding(each) for each in preflight]),
         _Section("Differences", ("what", "value", "ranks"), [*_differences(environment)]),
         _Section("Hosts", ("host", "ranks", "cpu", "cores", "memory", "os", "kernel"), _hosts(environment)),

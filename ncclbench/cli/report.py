@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.files import free_file
 from ncclbench.cli.options import SectionedCommand, json_option, option, under
 from ncclbench.cli.output import document, emit_json
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK
 from ncclbench.terminal.streams import show, write
 
 if TYPE_CHECKING:
@@ -71,24 +71,10 @@ def _page(out: str | None, runs: Sequence[Run]) -> Path:
     Raises:
         RequestError: nothing can be written there.
     """
-    from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE, SUMMARY_FILE
-
     name = "report.html" if len(runs) == 1 else f"report-of-{len(runs)}-runs.html"
     # A link is followed: what it points to is replaced, not the link.
     page = Path(out).resolve() if out else runs[0].folder / name
-    mend = "name a file with --out"
-    if page.is_dir():
-        raise RequestError(f"{page} is a folder: {mend}")
-    if page.exists() and not page.is_file():
-        # It would be replaced whole, as a file is.
-        raise RequestError(f"{page} is a device or a pipe, no file: {mend}")
-    if page.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
-        raise RequestError(f"{page} is the name of a run's own file: {mend}")
-    if not page.parent.is_dir():
-        raise RequestError(f"there is no folder {page.parent}: make it, or {mend}")
-    if not os.access(page.parent, os.W_OK):
-        raise RequestError(f"cannot write to {page.parent}: {mend} elsewhere")
-    return page
+    return free_file(page, "name a file with --out")
 
 
 def _document(

@@ -152,6 +152,7 @@ _FIELDS: dict[str, Read] = {
     "uuid": lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle),
     "pci_bus_id": _bus_id,
     "driver": lambda nvml, handle: nvml.nvmlSystemGetDriverVersion(),
+    "vbios": lambda nvml, handle: nvml.nvmlDeviceGetVbiosVersion(handle),
     "memory_total_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
     "memory_used_bytes": lambda nvml, handle: int(nvml.nvmlDeviceGetMemoryInfo(handle).used),
     "sm_clock_mhz": lambda nvml, handle: int(nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),

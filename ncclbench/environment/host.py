@@ -19,6 +19,8 @@ _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
 _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
+_DMI = Path("/sys/class/dmi/id")
+_NICS = Path("/sys/class/infiniband")
 
 
 def describe_host() -> dict[str, Any]:
@@ -28,6 +30,8 @@ def describe_host() -> dict[str, Any]:
         "boot_id": _text(_PROC / "sys/kernel/random/boot_id"),
         "os": _os_name(),
         "kernel": platform.release(),
+        "bios": _text(_DMI / "bios_version") or None,
+        "nic_firmware": nic_firmware(),
         "container": container(),
         "cpu": cpu_model(),
         "physical_cores": psutil.cpu_count(logical=False),
@@ -80,6 +84,12 @@ def governors(cpus: Path = _CPUS) -> str | None:
     """The frequency governors in use, "performance" or "performance, powersave"; None where none tells."""
     files = cpus.glob("cpu[0-9]*/cpufreq/scaling_governor")
     return ", ".join(sorted({text for path in files if (text := _text(path))})) or None
+
+
+def nic_firmware(nics: Path = _NICS) -> str | None:
+    """The firmware of each RDMA device, "mlx5_0 28.39.1002, mlx5_1 28.39.1002"; None where there is none."""
+    found = [(file.parent.name, _text(file)) for file in sorted(nics.glob("*/fw_ver"))]
+    return ", ".join(f"{name} {version}" for name, version in found if version) or None
 
 
 def container(root: Path = Path("/")) -> str | None:

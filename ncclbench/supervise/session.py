@@ -18,6 +18,7 @@ from ncclbench.environment.preflight import findings
 from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.plan.orders import Orders
+from ncclbench.store import calibrations
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import ColdLine, StatusLine, StopLine, encode_line, encode_unit
 from ncclbench.store.model import RUN_SCHEMA, Run
@@ -199,12 +200,19 @@ class Session:
         )
         self._meta["environment"] = environment
         self._meta["preflight"] = found
+        self._meta["calibration"] = self._calibration(environment)
         self._folder.write_meta(self._meta)
         if not self._told_start:
             self._told_start = True
             self._listener.started(self._folder.path, self._plan, environment, found)
         self._refusal = next((entry for entry in found if entry["severity"] == "error"), None)
         return self._refusal is None
+
+    def _calibration(self, environment: dict[str, Any]) -> dict[str, Any] | None:
+        """What is known of how well this machine tells equal arms from different ones."""
+        plan = self._plan
+        backend = next(arm.backend for arm in plan.arms if arm.id == plan.base_arm)
+        return calibrations.find(environment, plan.nranks, backend, self._listener.note)
 
     def _arm_ready(self, message: protocol.ArmReady) -> None:
         arms = self._meta.setdefault("arms", {})

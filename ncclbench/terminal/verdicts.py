@@ -1,4 +1,4 @@
-"""What a run with several arms says of them: one line per comparison, and one that counts."""
+"""Verdicts in words: one line per comparison of a sweep with several arms, and one that counts."""
 
 from __future__ import annotations
 
@@ -6,10 +6,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ncclbench.compare.overview import WORDS
 from ncclbench.units import format_bytes
-
-# In the order in which a reader cares.
-_WORDS = ("slower", "faster", "same", "unclear")
 
 
 def verdict_lines(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -21,30 +19,51 @@ def verdict_lines(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
         "#",
         f"# {first['statistic']} of time against {first['base']}: ratio of times, 95 % interval, verdict",
     ]
-    width = max(len(_case(row)) for row in comparisons)
+    width = max(len(case_name(row)) for row in comparisons)
     arm_width = max(len(str(row["new"])) for row in comparisons)
-    lines += [f"  {_case(row):<{width}}  {row['new']:<{arm_width}}  {_ratio(row)}" for row in comparisons]
+    lines += [f"  {case_name(row):<{width}}  {row['new']:<{arm_width}}  {_ratio(row)}" for row in comparisons]
     for arm in dict.fromkeys(row["new"] for row in comparisons):
-        counts = Counter(row["verdict"] for row in comparisons if row["new"] == arm)
-        said = ", ".join(f"{counts[word]} {word}" for word in _WORDS if counts[word])
-        lines.append(f"# {arm} against {first['base']}: {said}")
+        found = Counter(row["verdict"] for row in comparisons if row["new"] == arm)
+        lines.append(f"# {arm} against {first['base']}: {counted(found)}")
     if all(row["verdict"] == "unclear" for row in comparisons):
         lines.append("# more epochs (--epochs, 6 at least) or a quieter machine may make it clear")
     return lines
 
 
-def _case(row: Mapping[str, Any]) -> str:
+def case_name(row: Mapping[str, Any]) -> str:
+    """A case as people say it: "all_reduce float32 sum 64K isolated"."""
     parts = [row["op"], row["dtype"], row["redop"] or "", format_bytes(row["nbytes"]), row["mode"]]
     if row["async"]:
         parts.append("async")
     return " ".join(part for part in parts if part)
 
 
+def counted(found: Mapping[str, int]) -> str:
+    """The words that occur with their numbers: "3 slower, 12 same"."""
+    return ", ".join(f"{found[word]} {word}" for word in WORDS if found.get(word))
+
+
+def verdict_words(row: Mapping[str, Any]) -> list[str]:
+    """The verdict of a row, with its ratio, and what to know of it beside its note."""
+    word, ratio, least = row["verdict"], row["ratio"], row.get("detectable")
+    words = [word if ratio is None or word == "unclear" else f"{ratio:.2f}x time, {word}"]
+    if row.get("tail"):
+        words.append(row["tail"])
+    if word == "unclear" and not row.get("note") and least:
+        words.append(f"would find {100 * least:.1f} % and more")
+    if row.get("between_modes"):
+        words.append("sits between two modes")
+    return words
+
+
 def _ratio(row: Mapping[str, Any]) -> str:
+    words = [row["verdict"], row.get("tail"), row.get("note")]
+    if row.get("between_modes"):
+        words.append("sits between two modes")
+    said = ", ".join(str(word) for word in words if word)
     if row["ratio"] is None:
-        return str(row["verdict"])
+        return said
     interval = ""
     if row["ci_low"] is not None:
         interval = f" [{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
-    words = ", ".join(str(word) for word in (row["verdict"], row.get("tail"), row.get("note")) if word)
-    return f"{row['ratio']:.3f}x time{interval}  {words}"
+    return f"{row['ratio']:.3f}x time{interval}  {said}"

@@ -1,0 +1,378 @@
+"""``ncclbench calibrate``: equal arms compared on this machine, and what that says of verdicts here."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncclbench.cli import values
+from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.options import (
+    SectionedCommand,
+    exit_zero_option,
+    folder_name,
+    json_option,
+    launch_options,
+    option,
+    selection_from,
+    selection_options,
+    under,
+)
+from ncclbench.cli.output import document, emit_json
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import (
+    EXIT_BAD_ANSWER,
+    EXIT_OK,
+    MeasurementError,
+    NcclbenchError,
+    RequestError,
+)
+from ncclbench.plan.arms import arms_device, parse_arms
+from ncclbench.plan.build import Method, build_plan
+from ncclbench.plan.model import Device, Plan
+from ncclbench.supervise.launcher import Seat, find_seat
+from ncclbench.tables.statistics import STATISTICS
+from ncclbench.terminal.streams import show, write
+from ncclbench.units import parse_seconds
+
+if TYPE_CHECKING:
+    from ncclbench.store.folder import RunFolder
+    from ncclbench.supervise.launch import Job
+    from ncclbench.terminal.calibration import CalibrationListener
+
+_SIZES = "8,64K,1M"
+_EPOCHS = 24
+_ITERS_IN_EPOCH = 20
+# Processes of their own: so many times alone and beside the other arm, in turns, with so many groups each.
+_ROUNDS = 6
+_GROUPS_IN_PROCESS = 2
+
+# Names in the folder of a calibration.
+EQUAL = "equal"
+RESULT_FILE = "calibration.json"
+
+_compared_options = under(
+    "What is compared",
+    option(
+        "--backends",
+        metavar="X",
+        otherwise="nccl2 on CUDA, else gloo",
+        help="The backend that is compared with itself; one.",
+    ),
+    option(
+        "--margin",
+        metavar="MARGIN",
+        default="3%,1us",
+        parse=values.margin,
+        help="Differences up to it do not matter; the larger of the two counts.",
+    ),
+    option(
+        "--statistic",
+        metavar="|".join(STATISTICS),
+        otherwise="p25 on CPU, median on CUDA",
+        parse=values.one_of(STATISTICS),
+        help="What is compared.",
+    ),
+)
+
+_measured_options = under(
+    "How it is measured",
+    option(
+        "-n",
+        "--iters",
+        metavar="N",
+        otherwise=f"{_ITERS_IN_EPOCH} per epoch",
+        parse=values.whole(1),
+        help="Timed operations per case and arm, in all epochs together.",
+    ),
+    option(
+        "-w",
+        "--warmup-iters",
+        metavar="N",
+        otherwise="5, fewer where slow",
+        parse=values.whole(0),
+        help="Untimed operations before them, per epoch.",
+    ),
+    option(
+        "-c",
+        "--check",
+        metavar="N",
+        default="1",
+        parse=values.whole(0),
+        help="Passes with checked data before and after each block; 0 checks nothing.",
+    ),
+    option(
+        "--epochs",
+        metavar="N",
+        default=str(_EPOCHS),
+        parse=values.whole(8, 10_000),
+        help="Fresh sets of process groups; every 8 make one comparison.",
+    ),
+    option(
+        "--time-budget",
+        metavar="TIME",
+        default="10s",
+        parse=parse_seconds,
+        help="Per case, both arms together: no epoch is added after it; what can be found is said for it.",
+    ),
+    option(
+        "--seed",
+        metavar="N",
+        default="0",
+        parse=values.whole(0, 2**31 - 1),
+        help="Draws data, order of arms and uneven splits.",
+    ),
+)
+
+_kept_options = under(
+    "What is kept",
+    option(
+        "--out",
+        metavar="DIR",
+        otherwise="results/<time>-calibration",
+        parse=values.path,
+        help="The folder for the runs of the calibration.",
+    ),
+)
+
+
+@click.command(
+    "calibrate",
+    cls=SectionedCommand,
+    epilog="Example: ncclbench calibrate --ops all_reduce --sizes 64K,4M --time-budget 20s",
+)
+@selection_options
+@_compared_options
+@_measured_options
+@launch_options
+@_kept_options
+@json_option
+@exit_zero_option
+def command(**params: Any) -> int:
+    """Compare a backend with itself: how often verdicts are false here, and how small a difference they find.
+
+    Without sizes it takes 8, 64K and 1M. The result is kept for this machine and copied into its runs.
+    Ends with 1 where verdicts are shown to be false more often than the 5 % they allow.
+    """
+    seat = find_seat(os.environ, params["nproc_per_node"])
+    plan = _plan(params, seat)
+    parts = list(_parts(plan, _folder(params)))
+    # A folder that cannot be written is said before anything starts; under a launcher the others are
+    # met first, so that all of them end with the same code.
+    opened = _open(parts[0].folder) if seat is None else None
+
+    def lead(job: Job) -> int:
+        return _lead(job, parts, opened or _open(parts[0].folder), params)
+
+    return run_job("calibrate", seat, plan.nranks, params["as_json"], lead)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """One run of the calibration: where it goes and what it measures."""
+
+    folder: Path
+    plan: Plan
+
+
+def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
+    """The main part: two equal arms, many epochs."""
+    machine: Device = "cuda" if count_gpus() else "cpu"
+    if params["backends"] is not None and "," in params["backends"]:
+        raise RequestError("--backends takes one backend here, which is compared with itself")
+    backend = parse_arms(params["backends"], None, machine)[0].backend
+    arms = parse_arms(f"{backend},{backend}", None, machine)
+    sizes = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
+    asked = any(params[name] is not None for name in sizes)
+    nranks = rank_count(seat, params["nproc_per_node"])
+    margin_ratio, margin_us = params["margin"]
+    return build_plan(
+        selection_from(params if asked else {**params, "sizes": _SIZES}),
+        arms,
+        nranks=nranks,
+        local_ranks=seat.local_size if seat is not None else nranks,
+        device=arms_device(arms, machine),
+        method=Method(
+            iters=params["iters"] or _ITERS_IN_EPOCH * params["epochs"],
+            warmup_iters=params["warmup_iters"],
+            check=params["check"],
+            epochs=params["epochs"],
+            statistic=params["statistic"],
+            margin_ratio=margin_ratio,
+            margin_us=margin_us,
+            time_budget_s=params["time_budget"],
+            timeout_s=params["timeout"],
+            share_gpu=params["share_gpu"],
+            seed=params["seed"],
+        ),
+    )
+
+
+def _folder(params: Mapping[str, Any]) -> Path:
+    if params["out"] is not None:
+        return Path(params["out"])
+    return Path("results") / folder_name(datetime.now(), "calibration")
+
+
+def _parts(plan: Plan, folder: Path) -> Iterator[_Part]:
+    """The runs in their order: equal arms in the same processes, then new processes alone and beside."""
+    yield _Part(folder / EQUAL, plan)
+    brief = replace(
+        plan,
+        epochs=_GROUPS_IN_PROCESS,
+        iters=_GROUPS_IN_PROCESS * plan.iters_in_epoch(0),
+        time_budget_s=None,
+    )
+    alone = replace(brief, arms=brief.arms[:1])
+    for number in range(_ROUNDS):
+        pair = [("alone", alone), ("beside", brief)]
+        # In turns, so that neither always comes after the other.
+        for name, each in pair if number % 2 == 0 else reversed(pair):
+            yield _Part(folder / f"{name}-{number + 1}", each)
+
+
+def _open(folder: Path) -> RunFolder:
+    from ncclbench.store.folder import RunFolder
+
+    return RunFolder.create(folder)
+
+
+def _lead(job: Job, parts: Sequence[_Part], opened: RunFolder, params: Mapping[str, Any]) -> int:
+    """Rank 0: measure all parts, then analyse, keep and show."""
+    from ncclbench.terminal.calibration import CalibrationListener
+
+    folder = parts[0].folder.parent
+    listener = CalibrationListener([part.plan for part in parts], folder, as_json=params["as_json"])
+    try:
+        process_s = _measure(job, parts, opened, listener)
+    except NcclbenchError as error:
+        return _cut_short(error, folder, any(listener.seconds), params)
+    return _conclude(parts, listener, process_s, params)
+
+
+def _measure(job: Job, parts: Sequence[_Part], opened: RunFolder, listener: CalibrationListener) -> float:
+    """Measure the parts one after the other; the seconds that new processes take beyond their epochs.
+
+    Raises:
+        NcclbenchError: a part ended early; those before it are whole, and it is kept as far as it came.
+    """
+    from ncclbench.supervise.session import Description, Session, new_meta
+
+    starting_s = []
+    try:
+        for number, part in enumerate(parts):
+            meta = new_meta(part.plan, Description(_typed(), part.folder.name, datetime.now(UTC)))
+            before_s = time.monotonic()
+            with opened if number == 0 else _open(part.folder) as folder:
+                Session(job, part.plan, folder, meta, None, listener, _load_the_rest).measure()
+            measuring_s = sum(chain.from_iterable(listener.seconds[number].values()))
+            starting_s.append(time.monotonic() - before_s - measuring_s)
+    finally:
+        listener.ended()
+    # The first part pays what comes once, and has more epochs.
+    return max(0.0, median(starting_s[1:]))
+
+
+def _typed() -> list[str]:
+    """The command line as typed; bytes that are no text are shown as such."""
+    words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
+    return ["ncclbench", *words]
+
+
+def _load_the_rest() -> None:
+    """Import what the analysis needs while workers start and nothing is timed."""
+    import ncclbench.compare.calibration  # noqa: F401
+
+
+def _cut_short(error: NcclbenchError, folder: Path, measured: bool, params: Mapping[str, Any]) -> int:
+    """The end of a calibration that was interrupted or has failed; nothing of it is kept for the machine."""
+    message = str(error)
+    if measured:
+        message += f"; what was measured is kept in {folder}, run ncclbench calibrate again for a result"
+    if params["as_json"]:
+        emit_json(
+            document("calibrate", run=folder if measured else None, ok=False, message=message, rest=_answer())
+        )
+    show(f"ncclbench: error: {message}\n", sys.stderr)
+    return error.exit_code
+
+
+def _conclude(
+    parts: Sequence[_Part], listener: CalibrationListener, process_s: float, params: Mapping[str, Any]
+) -> int:
+    """Analyse what was measured, keep it for this machine, show it, and find the exit code."""
+    from ncclbench.compare.advice import ALLOWED_RATE
+    from ncclbench.compare.calibration import Measured, calibration
+    from ncclbench.store.folder import replace_file
+    from ncclbench.store.reader import load_run
+    from ncclbench.terminal.calibration import calibration_lines, conclusion
+
+    runs = {part.folder.name: load_run(part.folder) for part in parts}
+    of_equal = listener.seconds[0]
+    measured = Measured(
+        equal=runs[EQUAL],
+        alone=[runs[f"alone-{number + 1}"] for number in range(_ROUNDS)],
+        beside=[runs[f"beside-{number + 1}"] for number in range(_ROUNDS)],
+        epoch_s={case: median(seconds) for case, seconds in of_equal.items()},
+        process_s=process_s,
+    )
+    folder = parts[0].folder.parent
+    found = calibration(measured, params["time_budget"])
+    wrong = sum(
+        sum(unit.wrong or ()) for run in runs.values() for units in run.units.values() for unit in units
+    )
+    kept: Path | None = None
+    if wrong:
+        said = [f"WRONG DATA: {wrong} wrong elements, so times mean nothing and no calibration is kept"]
+    else:
+        replace_file(folder / RESULT_FILE, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
+        said = conclusion(found)
+        kept = _keep(found)
+    bad = wrong > 0 or found["rate_low"] > ALLOWED_RATE
+    if params["as_json"]:
+        emit_json(
+            document(
+                "calibrate",
+                run=folder,
+                ok=not bad,
+                message="; ".join(said),
+                environment=runs[EQUAL].meta["environment"],
+                rest=_answer(found, kept),
+            )
+        )
+    else:
+        lines = calibration_lines(found) if not wrong else []
+        lines += [f"kept for this machine: {kept}"] if kept is not None else []
+        write("\n".join([*lines, f"runs: {folder}", *said]) + "\n", sys.stdout)
+    return EXIT_BAD_ANSWER if wrong or (bad and not params["exit_zero"]) else EXIT_OK
+
+
+def _keep(found: Mapping[str, Any]) -> Path | None:
+    """Keep the calibration for this machine; that it cannot be is worth a line and no failure."""
+    from ncclbench.store.calibrations import keep
+
+    if not found["comparisons"]:
+        return None
+    try:
+        return keep(found)
+    except MeasurementError as error:
+        show(f"ncclbench: warning: {error}\n", sys.stderr)
+        return None
+
+
+def _answer(found: Mapping[str, Any] | None = None, kept: Path | None = None) -> dict[str, Any]:
+    """The command's own keys of ``--json``."""
+    names = ("false_verdict_rate", "comparisons", "resolution", "advice")
+    own = {name: None if found is None else found[name] for name in names}
+    return {**own, "calibration": found, "kept": kept}

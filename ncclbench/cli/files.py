@@ -1,0 +1,33 @@
+"""Files that a command writes beside the run folder, checked before the work is done."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ncclbench.errors import RequestError
+
+
+def free_file(file: Path, mend: str) -> Path:
+    """The path itself, if a file can be written there.
+
+    Args:
+        mend: how to choose another, "name a file with --out".
+
+    Raises:
+        RequestError: nothing can be written there, or a run's own file would be replaced.
+    """
+    from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE, SUMMARY_FILE
+
+    if file.is_dir():
+        raise RequestError(f"{file} is a folder: {mend}")
+    if file.exists() and not file.is_file():
+        # It would be replaced whole, as a file is.
+        raise RequestError(f"{file} is a device or a pipe, no file: {mend}")
+    if file.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
+        raise RequestError(f"{file} is the name of a run's own file: {mend}")
+    if not file.parent.is_dir():
+        raise RequestError(f"there is no folder {file.parent}: make it, or {mend}")
+    if not os.access(file.parent, os.W_OK):
+        raise RequestError(f"cannot write to {file.parent}: {mend} elsewhere")
+    return file

@@ -1,0 +1,217 @@
+"""From pairs of equal cases to rows: launches against launches, judged as one family."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ncclbench.compare.alike import Launch, Measured, Pair
+from ncclbench.compare.between import (
+    FEWEST_LAUNCHES,
+    Observed,
+    Unit,
+    by_node,
+    observe,
+    ratio_of_two,
+    unit_of,
+)
+from ncclbench.compare.sides import Side
+from ncclbench.compare.verdict import TOO_COARSE, Question, Verdict, geometric_mean, judge
+from ncclbench.stats.intervals import Floats, LogMean, Margin
+from ncclbench.stats.shift import SHIFT, ratio_keys
+from ncclbench.stats.stopping import finite_half_width
+from ncclbench.stats.summary import median_skew_us, series_keys
+from ncclbench.tables.modes import MODES
+from ncclbench.tables.statistics import STATISTICS
+
+
+def judged_rows(pairs: Sequence[Pair], base: Side, new: Side, margin: Margin) -> list[dict[str, Any]]:
+    """The rows of compare, in the order of the pairs; ``base`` and ``new`` in them are the sides' labels."""
+    evidence = [None if pair.obstacle is not None else _evidence(pair) for pair in pairs]
+    questions = [
+        Question(None, margin, math.nan, doubt=pair.obstacle)
+        if shown is None
+        else _question(pair, shown, margin)
+        for pair, shown in zip(pairs, evidence, strict=True)
+    ]
+    several_arms = len({pair.base_arm for pair in pairs}) > 1
+    rows = []
+    for pair, shown, question, verdict in zip(pairs, evidence, questions, judge(questions), strict=True):
+        names = {
+            "base": f"{base.label}:{pair.base_arm}" if several_arms else base.label,
+            "new": f"{new.label}:{pair.new_arm}" if several_arms else new.label,
+        }
+        rows.append(_row(pair, shown, question, verdict, names))
+    return rows
+
+
+@dataclass(frozen=True, slots=True)
+class _Evidence:
+    """What both sides show of a case whose times can be compared.
+
+    Attributes:
+        unit: what counts as one observation.
+        unequal: why no claim is possible on these hosts; None where one is.
+        about: what a claim would be about; None where the sides themselves.
+        together: the same launches gave both sides, in the same order.
+    """
+
+    base: Observed
+    new: Observed
+    unit: Unit
+    unequal: str | None
+    about: str | None
+    together: bool
+
+    def effect(self, base: Floats, new: Floats) -> LogMean | None:
+        """new / base of one number per launch."""
+        if self.unit == "nodes":
+            return ratio_of_two(by_node(base, self.base.hosts), by_node(new, self.new.hosts))
+        return ratio_of_two(base, new, self.together)
+
+    def keys(self, prefix: str, base: Floats, new: Floats) -> dict[str, float | None]:
+        """The same under keys with ``prefix``; of one launch a side too, then without an interval."""
+        keys = ratio_keys(prefix, self.effect(base, new))
+        base_us, new_us = geometric_mean(base), geometric_mean(new)
+        if keys[f"{prefix}ratio"] is None and base_us > 0 and new_us > 0:
+            keys[f"{prefix}ratio"] = new_us / base_us
+        return keys
+
+
+def _evidence(pair: Pair) -> _Evidence:
+    quantile = STATISTICS[pair.statistic].quantile
+    ours, theirs, together = _side_by_side(pair.base.launches, pair.new.launches)
+    base, new = observe(ours, quantile), observe(theirs, quantile)
+    return _Evidence(base, new, *unit_of(base.hosts, new.hosts), together)
+
+
+def _side_by_side(base: list[Launch], new: list[Launch]) -> tuple[Sequence[Launch], Sequence[Launch], bool]:
+    """Both sides' launches; those of the same runs, if there are any, in the same order and alone."""
+    by_run = {id(launch.run): launch for launch in new}
+    shared = [launch for launch in base if id(launch.run) in by_run]
+    if not shared:
+        return base, new, False
+    return shared, [by_run[id(launch.run)] for launch in shared], True
+
+
+def _question(pair: Pair, shown: _Evidence, margin: Margin) -> Question:
+    skew_us = None
+    if MODES[pair.case.mode].fenced:
+        skew_us = max(median_skew_us(pair.base.units), median_skew_us(pair.new.units))
+    effect = shown.effect(shown.base.us, shown.new.us)
+    return Question(
+        effect,
+        margin,
+        geometric_mean(shown.base.us),
+        shown.effect(shown.base.p90_us, shown.new.p90_us),
+        skew_us,
+        _unchecked(pair) or shown.unequal or _too_few(shown, effect, margin),
+    )
+
+
+def _unchecked(pair: Pair) -> str | None:
+    """A doubt where the data of one side were checked and those of the other were not."""
+    base, new = _is_checked(pair.base), _is_checked(pair.new)
+    if base == new:
+        return None
+    return f"{'NEW' if base else 'BASE'}: data not checked (-c 0), so its times may be of wrong results"
+
+
+def _is_checked(side: Measured) -> bool:
+    return all(unit.wrong is not None for unit in side.units)
+
+
+def _too_few(shown: _Evidence, effect: LogMean | None, margin: Margin) -> str | None:
+    """A doubt where launches are too few for any claim, or where the clock told nothing."""
+    base, new = shown.base, shown.new
+    base_us, new_us = geometric_mean(base.us), geometric_mean(new.us)
+    if not (base_us > 0 and new_us > 0):
+        return TOO_COARSE
+    if min(len(base), len(new)) >= FEWEST_LAUNCHES:
+        return TOO_COARSE if effect is None else None
+    if len(base) == len(new) == 1:
+        apart = max(base_us, new_us) / min(base_us, new_us) - 1
+        word = "differ" if apart > margin.of(base_us) else "agree"
+        return f"these two launches {word}: a verdict needs {FEWEST_LAUNCHES} a side"
+    return f"{len(base)} against {len(new)} launches: a verdict needs {FEWEST_LAUNCHES} a side"
+
+
+def _within(base: Observed, new: Observed) -> str | None:
+    """How much the epochs inside the launches vary, where that is all that is known of variation."""
+    told = [f"{100 * spread:.1f} %" for spread in (base.spread, new.spread) if spread is not None]
+    if len(base) > 1 or len(new) > 1 or not told:
+        return None
+    return f"their epochs spread by {' and '.join(told)}"
+
+
+def _row(
+    pair: Pair, shown: _Evidence | None, question: Question, verdict: Verdict, names: dict[str, str]
+) -> dict[str, Any]:
+    effect = verdict.effect
+    low, high = verdict.simultaneous or (None, None)
+    launches = [*pair.base.launches, *pair.new.launches]
+    return {
+        **pair.case.to_json(),
+        "statistic": pair.statistic,
+        "clock": launches[0].units[0].clock if launches else None,
+        **names,
+        "base_arm": pair.base_arm,
+        "new_arm": pair.new_arm,
+        **_times(shown),
+        "half_width": finite_half_width(effect),
+        "p": effect.p_different() if effect else None,
+        "p_holm": verdict.p_holm,
+        "simultaneous_low": low,
+        "simultaneous_high": high,
+        "verdict": verdict.word,
+        "tail": verdict.tail,
+        "beyond_margin": verdict.beyond_margin,
+        "margin": verdict.margin,
+        "detectable": verdict.detectable,
+        "unit": shown.unit if shown else "launches",
+        "base_launches": len(shown.base) if shown else len(pair.base.launches),
+        "new_launches": len(shown.new) if shown else len(pair.new.launches),
+        "epochs": min((len(launch.units) for launch in launches), default=0),
+        # Precision is a matter of each run; between runs nothing was stopped.
+        "stopped": None,
+        "doubt": question.doubt,
+        "note": _note(pair, shown, verdict),
+        **series_keys(None),
+    }
+
+
+def _times(shown: _Evidence | None) -> dict[str, Any]:
+    """The keys that hold times and ratios; nulls where the times mean nothing."""
+    if shown is None:
+        ratios = {key: None for prefix in ("", "p90_", "fastest_") for key in ratio_keys(prefix, None)}
+        spreads = {"base_spread": None, "new_spread": None}
+        return {"base_us": None, "new_us": None, **ratios, "shift": [], "between_modes": False, **spreads}
+    base, new = shown.base, shown.new
+    return {
+        "base_us": geometric_mean(base.us),
+        "new_us": geometric_mean(new.us),
+        **shown.keys("", base.us, new.us),
+        **shown.keys("p90_", base.p90_us, new.p90_us),
+        **shown.keys("fastest_", base.fastest_us, new.fastest_us),
+        "shift": [
+            {"quantile": name, **shown.keys("", base.shift_us[:, column], new.shift_us[:, column])}
+            for column, name in enumerate(SHIFT)
+        ],
+        "between_modes": base.between_modes or new.between_modes,
+        "base_spread": base.spread,
+        "new_spread": new.spread,
+    }
+
+
+def _note(pair: Pair, shown: _Evidence | None, verdict: Verdict) -> str | None:
+    """Why the word is "unclear", what a claim would be about, and which launches are missing."""
+    missing = [*pair.base.failures, *pair.new.failures] if shown else []
+    parts = [
+        verdict.note,
+        _within(shown.base, shown.new) if shown else None,
+        shown.about if shown else None,
+        f"left out: {', '.join(missing)}" if missing else None,
+    ]
+    return "; ".join(part for part in parts if part) or None

@@ -1,0 +1,158 @@
+"""What ``ncclbench plan`` shows: a line per case, what is skipped, and in words what the run can find."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ncclbench.compare.forecast import Forecast
+from ncclbench.plan.model import Plan
+from ncclbench.stats.intervals import FEWEST_EPOCHS
+from ncclbench.terminal.show import unmeasured_lines
+from ncclbench.units import format_bytes, format_seconds
+
+Row = Mapping[str, Any]
+
+_HEADS = ("case", "time", "memory", "epochs", "finds", "margin")
+# The last of them say nothing where nothing is compared.
+_OF_COMPARISONS = 2
+
+
+def plan_lines(plan: Plan, told: Forecast) -> list[str]:
+    """The table: size and what a case costs and finds; then what will not be measured and why."""
+    rows = [row for row in told.rows if row["status"] == "planned"]
+    columns = len(_HEADS) if told.family else len(_HEADS) - _OF_COMPARISONS
+    cells = [_HEADS[:columns], *([_name(row), *_cells(plan, row)][:columns] for row in rows)]
+    widths = [max(len(row[column]) for row in cells) for column in range(columns)]
+    lines = [_heading(plan, len(rows)), "# time: of all arms together; memory: per rank"]
+    if told.family:
+        lines.append(
+            "# finds: the smallest difference found with 90 % power, judged among "
+            f"{told.family} comparison{'s' if told.family > 1 else ''}"
+        )
+    for number, row in enumerate(cells):
+        first, *others = (
+            cell.ljust(width) if column == 0 else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        lines.append(("# " if number == 0 else "  ") + "  ".join([first, *others]).rstrip())
+    settled: dict[tuple[str, str | None], tuple[str, str]] = {
+        (entry.case.key, None): ("skipped", entry.reason or "")
+        for entry in plan.cases
+        if entry.status == "skipped"
+    }
+    return [*lines, *unmeasured_lines(plan, settled), "#"]
+
+
+def _heading(plan: Plan, ncases: int) -> str:
+    arms = ", ".join(arm.id for arm in plan.arms)
+    if plan.precision is not None:
+        how = f"until {_percent(plan.precision)} precise"
+    else:
+        how = f"{plan.iters} iterations in {plan.epochs} epochs"
+    return f"# {_ranks(plan)}; {arms}; {ncases} case{'s' if ncases > 1 else ''}, {how}"
+
+
+def conclusion(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None) -> str:
+    """The last line: how much, how long, and whether the margin can be resolved, or what would do it."""
+    ncases = len(plan.planned)
+    cases = f"{ncases} case{'s' if ncases > 1 else ''}"
+    memory = f"{_memory(plan.bytes_per_rank)} per rank"
+    return f"{cases}, {_duration(told)}, {memory}; {_finding(plan, told, calibration)}"
+
+
+def _duration(told: Forecast) -> str:
+    if told.seconds is None:
+        return "time unknown"
+    return f"{'at most' if told.at_most else 'about'} {format_seconds(told.seconds)}"
+
+
+def _finding(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None) -> str:
+    if not told.family:
+        return f"one arm, so nothing is compared{_uncalibrated(plan, told, calibration)}"
+    judged = [row for row in told.rows if row["resolves"] is not None]
+    if not judged:
+        few = "" if plan.epochs >= FEWEST_EPOCHS else f" (a verdict needs {FEWEST_EPOCHS} epochs at least)"
+        return f"what difference it finds is unknown{_uncalibrated(plan, told, calibration)}{few}"
+    rest = _uncalibrated(plan, told, calibration)
+    blind = [row for row in judged if not row["resolves"]]
+    if not blind:
+        return f"a difference as large as the margin is found in all {len(judged)} calibrated cases{rest}"
+    return (
+        f"the margin cannot be resolved in {len(blind)} of {len(judged)} cases with {_limit(plan, blind)}: "
+        f"{_remedy(plan, blind)}{rest}"
+    )
+
+
+def _uncalibrated(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None) -> str:
+    """What to do about cases that nothing is known of; empty where there are none."""
+    unknown = [row for row in told.rows if row["status"] == "planned" and row["calibrated_nbytes"] is None]
+    if not unknown:
+        return ""
+    backend = next(arm.backend for arm in plan.arms if arm.id == plan.base_arm)
+    mend = f"run ncclbench calibrate with the same --ops on {_ranks(plan)} of {backend}"
+    if calibration is None:
+        return f"; no calibration is kept here: {mend}"
+    return f"; {len(unknown)} of {len(plan.planned)} cases are not calibrated: {mend}"
+
+
+def _ranks(plan: Plan) -> str:
+    return f"{plan.nranks} rank{'s' if plan.nranks > 1 else ''}"
+
+
+def _limit(plan: Plan, blind: Sequence[Row]) -> str:
+    """What these cases have too little of."""
+    if plan.precision is not None:
+        return f"--precision {100 * plan.precision:g}%"
+    if plan.time_budget_s is not None and any(row["epochs"] < plan.epochs for row in blind):
+        return f"--time-budget {plan.time_budget_s:g}s"
+    return f"{plan.epochs} epochs"
+
+
+def _remedy(plan: Plan, blind: Sequence[Row]) -> str:
+    """What would resolve it, or that nothing does."""
+    needs = [row["epochs_needed"] for row in blind]
+    if None in needs:
+        return "no number of epochs would; take a larger --margin or a quieter machine"
+    epochs = max(needs)
+    costs = [row["epoch_s"] and row["epochs_needed"] * row["epoch_s"] for row in blind]
+    takes = "" if None in costs else f" (up to {format_seconds(max(costs))} a case)"
+    if plan.precision is not None:
+        return f"that takes {epochs} epochs{takes}: lower --precision, or take a larger --margin"
+    # -n counts the iterations of all epochs together.
+    words = f"--epochs {epochs} -n {epochs * plan.iters_in_epoch(0)}"
+    if plan.time_budget_s is not None and None not in costs:
+        words += f" --time-budget {math.ceil(max(costs))}s"
+    return f"{words} would{takes}, or a larger --margin"
+
+
+def _name(row: Row) -> str:
+    parts = [row["op"], row["dtype"], row["redop"] or "", format_bytes(row["nbytes"]), row["mode"]]
+    parts += [] if row["root"] is None else [f"root {row['root']}"]
+    parts += ["async"] if row["async"] else []
+    return " ".join(part for part in parts if part)
+
+
+def _cells(plan: Plan, row: Row) -> list[str]:
+    # How many epochs a precision takes is known of calibrated cases only.
+    open_end = plan.precision is not None and row["calibrated_nbytes"] is None
+    at_most = "<" if row["seconds_from"] == "budget" else ""
+    return [
+        "?" if row["seconds"] is None else f"{at_most}{format_seconds(row['seconds'])}",
+        _memory(row["bytes_per_rank"]),
+        "?" if open_end else str(row["epochs"]),
+        "-" if row["resolves"] is None else "none" if row["smallest"] is None else _percent(row["smallest"]),
+        "-" if row["margin"] is None else _percent(row["margin"]),
+    ]
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f} %" if fraction < 10 else "over 1000 %"
+
+
+def _memory(nbytes: int) -> str:
+    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20)):
+        if nbytes >= factor:
+            return f"{nbytes / factor:.1f} {unit}"
+    return f"{nbytes / 1024:.1f} KiB"
