@@ -69,6 +69,7 @@ def make_run(
     noise: float = 0.08,
     label: str | None = "demo",
     seed: int = 1,
+    calibration: dict[str, Any] | None = None,
 ) -> Run:
     """A complete run.
 
@@ -77,6 +78,7 @@ def make_run(
         iters: samples per case and arm, a multiple of ``epochs``.
         epoch_spread: standard deviation of the log of an epoch's level.
         noise: scale of the log-normal noise of single samples.
+        calibration: of the machine, as kept in run.json.
     """
     generator = np.random.default_rng(seed)
     cases = [
@@ -104,7 +106,7 @@ def make_run(
         share_gpu=False,
         seed=seed,
     )
-    run = Run(folder=folder, meta=make_meta(plan, label, hosts), plan=plan)
+    run = Run(folder=folder, meta=make_meta(plan, label, hosts) | {"calibration": calibration}, plan=plan)
     for case in cases:
         k = 8 if case.mode == "back-to-back" else 1
         base_us = (42.0 if k == 1 else 24.0) + case.nbytes / 2200 * (1.0 if k == 1 else 0.86)
@@ -205,6 +207,77 @@ def make_meta(plan: Plan, label: str | None, hosts: int) -> dict[str, Any]:
         "status": "complete",
         "message": "96 rows ok",
     }
+
+
+def make_calibration(*cases: tuple[str, int, str, float | None]) -> dict[str, Any]:
+    """A calibration of node-00; each case is its operation, bytes, mode and the smallest difference found."""
+    return {
+        "schema": 1,
+        "created": "2026-11-27T09:12:00Z",
+        "ncclbench": "0.1.0",
+        "hosts": ["node-00"],
+        "nranks": 2,
+        "backend": "gloo",
+        "device": "cpu",
+        "comparisons": 60,
+        "false_verdicts": 3,
+        "false_verdict_rate": 0.05,
+        "rate_low": 0.0104,
+        "rate_high": 0.1392,
+        "same": 41,
+        "budget_s": 20.0,
+        "group_s": 0.002,
+        "process_s": 0.3,
+        "resolution": [make_resolution(*case) for case in cases],
+        "advice": ["two processes share a core: use --nproc-per-node 2"],
+    }
+
+
+def make_resolution(op: str, nbytes: int, mode: str, smallest: float | None) -> dict[str, Any]:
+    """One case of a calibration."""
+    return {
+        "op": op,
+        "dtype": "float32",
+        "nbytes": nbytes,
+        "mode": mode,
+        "statistic": "p25",
+        "time_us": 44.0,
+        "spread": 0.021,
+        "epoch_s": 0.4,
+        "timed_s": 0.2,
+        "iters_in_epoch": 50,
+        "smallest": smallest,
+        "epochs": 48,
+        "drift": 1.002,
+        "drifts": False,
+        "autocorrelation": 0.05,
+        "correlated": False,
+        "time_drift": 1.0,
+        "time_drifts": False,
+        "spread_process": 0.012,
+        "spread_group": 0.008,
+        "spread_iteration": 0.11,
+        "p_process": 0.2,
+        "beside_over_alone": {"ratio": 1.013, "ci_low": 0.99, "ci_high": 1.04},
+    }
+
+
+def make_launches(label: str, number: int, **settings: Any) -> list[Run]:
+    """Launches of one thing: each draws a level of its own, as separate jobs do."""
+    levels = np.random.default_rng(settings.pop("seed", 1)).normal(0, 0.012, number)
+    slowed = settings.pop("slower", 1.0)
+    runs = []
+    for index, level in enumerate(levels):
+        run = make_run(
+            Path(f"results/{label}-{index}"),
+            label=label,
+            slower={"gloo": float(slowed * np.exp(level))},
+            seed=100 * number + index + len(label),
+            **settings,
+        )
+        run.meta["created"] = f"2026-11-{20 + index}T08:00:00Z"
+        runs.append(run)
+    return runs
 
 
 def two_arms_run() -> Run:

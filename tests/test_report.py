@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from report_fixtures import HOSTILE, SIZES, SMALL, make_run, skip
+from report_fixtures import HOSTILE, SIZES, SMALL, make_calibration, make_run, skip
 from report_reading import Page, content, drawing_of, figures_of, page_of
 
 from ncclbench.errors import MeasurementError
@@ -53,7 +53,7 @@ def test_panels_come_in_order_and_have_their_templates() -> None:
 
 
 def test_page_and_navigation_hold_every_panel_that_has_something_to_show() -> None:
-    run = make_run(sizes=SMALL, arms=("nccl-legacy", "nccl2"))
+    run = make_run(sizes=SMALL, arms=("nccl-legacy", "nccl2"), calibration=make_calibration())
     skip(run, 0, "too small")
     page = page_of(run)
     assert set(PANELS) <= page.ids()
@@ -65,6 +65,7 @@ def test_panel_with_nothing_to_show_is_in_neither() -> None:
     page = page_of(make_run(sizes=SMALL))
     assert "comparison" not in page.ids()
     assert "unmeasured" not in page.ids()
+    assert "calibration" not in page.ids()
     assert "#comparison" not in [attributes["href"] for attributes in page.tagged("a")]
 
 
@@ -88,6 +89,12 @@ def hostile_run() -> Run:
         host[HOSTILE] = HOSTILE
     run.meta["environment"]["ranks"][0]["device"] = HOSTILE
     run.problems = [HOSTILE]
+    run.meta["calibration"] = make_calibration((HOSTILE, 8, HOSTILE, 0.02)) | {
+        "created": HOSTILE,
+        "hosts": [HOSTILE],
+        "backend": HOSTILE,
+        "advice": [HOSTILE],
+    }
     return run
 
 

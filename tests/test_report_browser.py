@@ -2,117 +2,41 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import sync_playwright
-from report_fixtures import HOSTILE, SIZES, SMALL, make_run, skip, two_arms_run
-from tools import require_tool
-
-from ncclbench.report.build import render, report_of
-
-# A page that is not drawn by then is broken; how fast it is stands in docs/performance.md.
-PATIENCE_MS = 20_000
-
-
-@dataclass
-class Visit:
-    """A page in a browser, with everything that went wrong or out."""
-
-    page: Any
-    faults: list[str] = field(default_factory=list)
-    requests: list[str] = field(default_factory=list)
-
-    def drawn(self) -> Visit:
-        self.page.wait_for_selector("html[data-drawn]", state="attached", timeout=PATIENCE_MS)
-        return self
-
-    def scripted(self) -> Visit:
-        """Ready but for the figures."""
-        self.page.wait_for_selector("html.scripted", state="attached", timeout=PATIENCE_MS)
-        return self
-
-    def paths(self, figure: str, kind: str) -> int:
-        return int(self.page.locator(f"[data-figure={figure}] .plot {kind}").count())
-
-
-@dataclass
-class Browser:
-    """Opens files; ``close`` ends all visits."""
-
-    chromium: Any
-    contexts: list[Any] = field(default_factory=list)
-
-    def open(self, path: Path, **settings: Any) -> Visit:
-        context = self.chromium.new_context(**{"viewport": {"width": 1280, "height": 900}, **settings})
-        self.contexts.append(context)
-        context.set_default_timeout(PATIENCE_MS)
-        visit = Visit(context.new_page())
-        visit.page.on("console", lambda message: visit.faults.append(f"{message.type}: {message.text}"))
-        visit.page.on("pageerror", lambda error: visit.faults.append(str(error)))
-        visit.page.on("requestfailed", lambda request: visit.faults.append(f"failed: {request.url}"))
-        visit.page.on("request", lambda request: visit.requests.append(request.url))
-        visit.page.goto(path.as_uri())
-        return visit
+from report_browsing import Browser, Visit, started_chromium, written_pages
+from report_fixtures import SIZES, SMALL
 
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Any]:
-    executable = require_tool("chromium")
-    with sync_playwright() as started:
-        browser = started.chromium.launch(
-            executable_path=executable, args=["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        )
-        yield browser
-        browser.close()
+    yield from started_chromium()
 
 
 @pytest.fixture
 def browser(chromium: Any) -> Iterator[Browser]:
-    browser = Browser(chromium)
-    yield browser
-    for context in browser.contexts:
-        context.close()
+    with Browser(chromium) as opened:
+        yield opened
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Reports by name: one usual run, two arms, two runs, and one of hostile texts."""
-    folder = tmp_path_factory.mktemp("pages")
-    hostile = make_run(sizes=SMALL, arms=("nccl2", HOSTILE), label=HOSTILE)
-    skip(hostile, 0, HOSTILE)
-    for host in hostile.meta["environment"]["hosts"]:
-        host["name"] = HOSTILE
-    hostile.problems = [HOSTILE]
-    runs = {
-        "usual": [make_run(sizes=SIZES)],
-        "arms": [two_arms_run()],
-        "two": [make_run(sizes=SMALL, label="hopper"), make_run(sizes=SMALL, label="blackwell", seed=2)],
-        "hostile": [hostile],
-    }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written_pages(tmp_path_factory.mktemp("pages"))
 
 
 @pytest.fixture(scope="module")
 def usual(chromium: Any, pages: dict[str, Path]) -> Iterator[Visit]:
     """The usual page, drawn: for tests that only look at it."""
-    browser = Browser(chromium)
-    yield browser.open(pages["usual"]).drawn()
-    browser.contexts[0].close()
+    with Browser(chromium) as browser:
+        yield browser.open(pages["usual"]).drawn()
 
 
-@pytest.mark.parametrize("name", ["usual", "arms", "two", "hostile"])
+@pytest.mark.parametrize("name", ["usual", "arms", "two", "hostile", "versus", "hostile versus"])
 def test_page_is_drawn_without_a_fault_or_a_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
@@ -139,6 +63,22 @@ def test_arms_have_a_legend_and_their_ratios_intervals(browser: Browser, pages: 
     visit = browser.open(pages["arms"]).drawn()
     assert visit.paths("latency", ".legendtext") == 2
     assert visit.paths("ratios", "path.yerror") == len(SMALL)
+    assert visit.paths("shift", "path.yerror") == visit.paths("shift", "path.point") == 4
+
+
+def test_comparison_has_its_figures_follow_the_bar(browser: Browser, pages: dict[str, Path]) -> None:
+    visit = browser.open(pages["versus"]).drawn()
+    assert visit.paths("times", ".scatterlayer path.js-line") == 2
+    # 8 bytes were skipped on one side.
+    assert visit.paths("ratios", "path.point") == len(SMALL) - 1
+    assert visit.paths("launches", "path.point") == (6 + 5) * (len(SMALL) - 1)
+    visit.page.locator("#selection input").first.focus()
+    visit.page.keyboard.press("ArrowRight")
+    assert visit.paths("launches", "path.point") == (6 + 5) * len(SMALL)
+    shown = visit.page.locator("[data-figure] .shown").all_text_contents()
+    assert len(shown) == 4
+    assert all(text.startswith("broadcast float32") for text in shown)
+    assert visit.faults == []
 
 
 def test_axes_speak_bytes_and_units(usual: Visit) -> None:
@@ -233,7 +173,7 @@ def contrast(one: str, other: str) -> float:
     return (high + 0.05) / (low + 0.05)
 
 
-@pytest.mark.parametrize("name", ["arms", "hostile"])
+@pytest.mark.parametrize("name", ["arms", "hostile", "versus", "hostile versus"])
 def test_phone_scrolls_down_only(browser: Browser, pages: dict[str, Path], name: str) -> None:
     phone = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
     visit = browser.open(pages[name], **phone).drawn()
@@ -277,88 +217,6 @@ def test_print_is_light_fits_the_paper_and_leaves_no_trace(browser: Browser, pag
         "scripted",
     ]
     assert visit.faults == []
-
-
-def test_table_sorts_by_number_with_missing_values_last(browser: Browser, pages: dict[str, Path]) -> None:
-    page = browser.open(pages["hostile"]).scripted().page
-    head = page.locator("#rows th[data-key=median_us]")
-
-    def times() -> list[str]:
-        index = head.evaluate("head => head.cellIndex")
-        return list(page.locator(f"#rows tbody tr td:nth-child({index + 1})").all_text_contents())
-
-    head.locator("button").click()
-    assert head.get_attribute("aria-sort") == "ascending"
-    rising = times()
-    numbers = [float(text) for text in rising if text != "–"]
-    assert numbers == sorted(numbers)
-    assert rising[-2:] == ["–", "–"]
-    head.locator("button").press("Enter")
-    assert head.get_attribute("aria-sort") == "descending"
-    falling = times()
-    assert falling[0] == rising[-3]
-    assert falling[-2:] == ["–", "–"]
-
-
-def test_filter_takes_all_words(browser: Browser, pages: dict[str, Path]) -> None:
-    page = browser.open(pages["usual"]).scripted().page
-    page.fill("#filter", "broadcast 64K")
-    visible = page.locator("#rows tbody tr:visible")
-    assert visible.count() == 2
-    assert page.locator("#matches").text_content() == "2 of 96 rows"
-    page.fill("#filter", "no such row")
-    assert visible.count() == 0
-    page.fill("#filter", "")
-    assert visible.count() == 96
-
-
-def test_table_of_two_thousand_rows_is_quick(browser: Browser, tmp_path: Path) -> None:
-    dtypes = ("float32", "float64", "float16", "bfloat16", "int8")
-    ops = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")
-    run = make_run(ops=ops, dtypes=dtypes, sizes=SIZES, arms=("a", "b"), epochs=1, iters=1)
-    path = tmp_path / "long.html"
-    path.write_text(render(report_of([run])), "utf-8")
-    page = browser.open(path).scripted().page
-    spent_ms = page.evaluate(
-        """() => {
-            const before = performance.now();
-            document.querySelector('#rows th[data-key=busbw_GBs] button').click();
-            const filter = document.getElementById('filter');
-            filter.value = 'reduce_scatter int8 64K';
-            filter.dispatchEvent(new Event('input'));
-            document.body.offsetHeight;
-            return performance.now() - before;
-        }"""
-    )
-    assert page.locator("#matches").text_content() == "4 of 1,920 rows"
-    assert spent_ms < 1500
-
-
-def test_downloads_hold_every_row(browser: Browser, pages: dict[str, Path]) -> None:
-    visit = browser.open(pages["hostile"], accept_downloads=True).scripted()
-    texts = {}
-    for button in ("csv", "json"):
-        with visit.page.expect_download() as started:
-            visit.page.click(f"#{button}")
-        texts[started.value.suggested_filename] = Path(started.value.path()).read_text("utf-8")
-    rows = json.loads(texts["rows.json"])
-    lines = list(csv.DictReader(io.StringIO(texts["summary.csv"], newline="")))
-    assert len(rows) == len(lines) == 24
-    assert rows[0]["arm"] == lines[0]["arm"] == "nccl2"
-    assert (rows[0]["reason"], lines[0]["reason"]) == (HOSTILE, HOSTILE)
-    assert (rows[0]["median_us"], lines[0]["median_us"]) == (None, "")
-    assert float(lines[3]["median_us"]) == rows[3]["median_us"]
-    assert visit.faults == []
-
-
-def test_formula_in_a_text_is_no_formula_in_a_spreadsheet(browser: Browser, tmp_path: Path) -> None:
-    run = make_run(sizes=SMALL, label="=HYPERLINK(1)")
-    path = tmp_path / "formula.html"
-    path.write_text(render(report_of([run])), "utf-8")
-    page = browser.open(path, accept_downloads=True).scripted().page
-    with page.expect_download() as started:
-        page.click("#csv")
-    assert "\n'=HYPERLINK(1)," in Path(started.value.path()).read_text("utf-8")
 
 
 def test_without_scripts_the_answer_and_the_numbers_are_there(

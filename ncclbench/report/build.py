@@ -7,21 +7,27 @@ import json
 import math
 import secrets
 from collections import Counter
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
 
 from ncclbench import __version__
 from ncclbench.report.figures import Figure
-from ncclbench.report.model import Report, Row, Source
+from ncclbench.report.model import Family, Report, Row, Source
 from ncclbench.report.packing import packed, packed_plotlyjs
 from ncclbench.report.panels import PANELS
+from ncclbench.report.panels.panel import Panel, Subject
+from ncclbench.report.text import moment_text
 from ncclbench.stats.rows import run_rows
 from ncclbench.store.folder import replace_file
 from ncclbench.store.model import Run
+
+if TYPE_CHECKING:
+    from ncclbench.compare.launches import Comparison
+    from ncclbench.report.versus.model import Gate
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("unpack.js", "figures.js", "table.js", "page.js")
@@ -56,9 +62,61 @@ def report_of(runs: list[Run]) -> Report:
 
 
 def render(report: Report) -> str:
-    """The page as text."""
-    contents = {name: panel.build(report) for name, panel in PANELS.items()}
-    shown = [(PANELS[name], content) for name, content in contents.items() if content is not None]
+    """The page of a report as text."""
+    return _page(
+        PANELS,
+        report,
+        title=" and ".join(source.label for source in report.sources),
+        created=[(source.label, source.run.meta.get("created")) for source in report.sources],
+        families=report.families,
+        rows=report.rows,
+    )
+
+
+def write_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> None:
+    """Write the page of a comparison.
+
+    Args:
+        comparison: of two sides.
+        path: the file, replaced whole.
+        gate: what the comparison was held against, None where nothing was asked.
+
+    Raises:
+        MeasurementError: the file cannot be written; what was there before stands.
+    """
+    replace_file(path, render_comparison(comparison, gate).encode())
+
+
+def render_comparison(comparison: Comparison, gate: Gate | None = None) -> str:
+    """The page of a comparison as text."""
+    # Imported here: the report of a single arm needs none of it.
+    from ncclbench.compare.overview import flat
+    from ncclbench.report.versus import PANELS as VERSUS_PANELS
+    from ncclbench.report.versus.model import Versus
+
+    versus = Versus(comparison, gate)
+    return _page(
+        VERSUS_PANELS,
+        versus,
+        title=versus.title,
+        created=[],
+        families=versus.families,
+        rows=[flat(row) for row in versus.rows],
+    )
+
+
+def _page(
+    panels: Mapping[str, Panel[Subject]],
+    subject: Subject,
+    *,
+    title: str,
+    created: Sequence[tuple[str, Any]],
+    families: Mapping[str, Family],
+    rows: list[Row],
+) -> str:
+    """A page: those of the panels that have something to show of the subject, and the rows for download."""
+    contents = {name: panel.build(subject) for name, panel in panels.items()}
+    shown = [(panels[name], content) for name, content in contents.items() if content is not None]
     groups = [
         {"follows_selection": follows, "entries": list(group)}
         for follows, group in itertools.groupby(shown, lambda entry: entry[0].follows_selection)
@@ -66,7 +124,7 @@ def render(report: Report) -> str:
     figures: list[Figure] = [figure for _, content in shown for figure in content.get("figures", ())]
     drawing = {
         "families": [
-            {"key": family.key, "op": family.op, "label": family.label} for family in report.families.values()
+            {"key": family.key, "op": family.op, "label": family.label} for family in families.values()
         ],
         "figures": {figure.name: figure.to_json() for figure in figures},
     }
@@ -74,12 +132,10 @@ def render(report: Report) -> str:
         _environment()
         .get_template("page.html")
         .render(
-            title=" and ".join(source.label for source in report.sources),
-            when=[
-                (source.label, _when(source)) for source in report.sources if source.run.meta.get("created")
-            ],
+            title=title,
+            when=[(label, moment_text(str(moment))) for label, moment in created if moment],
             groups=groups,
-            rows=htmlsafe_json_dumps(columnar(report.rows), separators=(",", ":"), allow_nan=False),
+            rows=htmlsafe_json_dumps(columnar(rows), separators=(",", ":"), allow_nan=False),
             drawing=packed(json.dumps(drawing, separators=(",", ":"), allow_nan=False)),
             plotlyjs=packed_plotlyjs(),
             style=_own("style.css"),
@@ -116,15 +172,6 @@ def _environment() -> Environment:
 def _own(name: str) -> str:
     """A file of ours that goes into the page as it is."""
     return (_TEMPLATES / name).read_text("utf-8")
-
-
-def _when(source: Source) -> str:
-    """The run's time of creation for people: 2026-11-29 15:50 UTC; as it stands where it is no time."""
-    created = str(source.run.meta["created"])
-    try:
-        return datetime.fromisoformat(created).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    except ValueError:
-        return created
 
 
 def _labels(runs: list[Run]) -> list[str]:

@@ -118,11 +118,16 @@ def time_axis(values_us: Iterable[float]) -> Axis:
     return log_axis(values_us, lambda time_us: tick(time_text(time_us)))
 
 
-def ratio_axis(ratios: Iterable[float], title: str = "") -> Axis:
-    """A logarithmic axis of ratios around 1; what lies beyond a factor of ten is cut off."""
-    # One wild interval must not flatten the rest.
+def ratio_axis(ratios: Iterable[float], title: str = "", points: Iterable[float] = ()) -> Axis:
+    """A logarithmic axis of ratios around 1.
+
+    Args:
+        ratios: what lies beyond a factor of ten is cut off: one wild interval must not flatten the rest.
+        title: beside the axis.
+        points: shown wherever they lie.
+    """
     inside = [min(max(ratio, 0.1), 10.0) for ratio in ratios]
-    return log_axis([*inside, 0.99, 1.01], lambda ratio: f"{ratio:.3g}x", title)
+    return log_axis([*inside, *points, 0.99, 1.01], lambda ratio: f"{ratio:.3g}x", title)
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -137,6 +142,25 @@ def log_ticks(low: float, high: float) -> list[float]:
     unit = 10.0 ** math.floor(math.log10(rough))
     step = next(unit * mantissa for mantissa in (5, 2, 1) if unit * mantissa <= rough)
     return [step * index for index in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def error_bars(
+    series: Series, middles: Sequence[float], ends: Sequence[tuple[float | None, float | None]]
+) -> dict[str, Any]:
+    """Intervals around points, (low, high) each; none where it is not known."""
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": rounded(
+            0.0 if high is None else high - middle for middle, (_, high) in zip(middles, ends, strict=True)
+        ),
+        "arrayminus": rounded(
+            0.0 if low is None else middle - low for middle, (low, _) in zip(middles, ends, strict=True)
+        ),
+        "color": series.colour,
+        "thickness": 1.5,
+        "width": 3,
+    }
 
 
 def side_by_side(number: int) -> list[float]:

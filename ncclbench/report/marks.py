@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from ncclbench.report.model import Report, Row
-from ncclbench.report.text import list_text, percent_text, time_text
+from ncclbench.report.text import count_text, list_text, percent_text, ratio_text, time_text
 from ncclbench.units import format_bytes
 
 # Epochs that differ by more than this (standard deviation of the log) make a number nobody can rely on.
@@ -16,10 +16,15 @@ UNSTABLE_SPREAD = 0.10
 # From here on a percentage would mislead: 1.1 is a factor of 3, not 110 %.
 LARGE_SPREAD = 0.5
 
-# What to do about each mark, in the order of importance.
+# What to do about each mark of a row, in the order of importance.
 ADVICE = {
     "unstable": "Epochs differ by more than 10 %. Run more of them (--epochs 8) or on a quieter machine, "
     "and look at Spread.",
+    "warming": "The first samples of an epoch are slower than its rest: more warmup (-w 20, -w 50).",
+    "drifting": "Times rise or fall over the run, as when clocks or temperature settle. Warm the machine up "
+    "first, lock its clocks, or keep others off it; look at Spread, where epochs stand in their order.",
+    "correlated": "Epochs that follow each other are alike, so they say less than their number. Make each "
+    "longer (more -n) so that it covers what comes and goes.",
     "bimodal": "Samples pile up in two places, so the median sits on a cliff. Look at the samples under "
     "Spread; more iterations (-n 100) show which one is usual.",
     "one epoch": "One epoch gives no interval. Run at least three (--epochs 3).",
@@ -28,13 +33,24 @@ ADVICE = {
     "shared GPU": "Ranks share a GPU: times are real, but bytes over time is no bandwidth.",
 }
 
+# The same for a comparison.
+COMPARISON_ADVICE = {
+    "between modes": "The compared statistic of an arm sits between two modes, so it moves far when their "
+    "shares move a little. Look at the ratio by quantile; compare one that lies inside a mode "
+    "(--statistic), fixed before the next run.",
+    "correlated": "The ratios of epochs that follow each other are alike, so no verdict is given. Make each "
+    "epoch longer (more -n).",
+    "drifting": "The ratio of the arms rises or falls over the run. Warm the machine up first or lock "
+    "its clocks, and measure again.",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
     """One mark on a row.
 
     Attributes:
-        word: a key of ADVICE.
+        word: a key of ADVICE, or of COMPARISON_ADVICE.
         why: the number behind it, "" for none.
         step: what to do next, in a few words, "" for nothing.
     """
@@ -60,6 +76,14 @@ def row_marks(row: Row, compared: bool) -> list[Mark]:
     if is_unstable(row):
         spread = row["epoch_spread"]
         marks.append(Mark("unstable", f"epochs {_spread_text(spread)}", "more epochs"))
+    if row["warming"]:
+        marks.append(Mark("warming", f"first samples {ratio_text(row['warming_ratio'])} time", "more -w"))
+    if row["drifts"]:
+        marks.append(
+            Mark("drifting", f"{ratio_text(row['drift'])} from first to last epoch", "warm up first")
+        )
+    if row["correlated"]:
+        marks.append(Mark("correlated", f"lag 1: {row['autocorrelation']:.2f}", "more -n"))
     if row["bimodal"]:
         modes = f"{time_text(row['mode_low_us'])} and {time_text(row['mode_high_us'])}"
         marks.append(Mark("bimodal", modes, "see Spread"))
@@ -69,6 +93,19 @@ def row_marks(row: Row, compared: bool) -> list[Mark]:
         marks.append(Mark("fence-bound", "", "compare back-to-back"))
     if row["shared_gpu"]:
         marks.append(Mark("shared GPU", "no bandwidth", ""))
+    return marks
+
+
+def comparison_marks(row: Row) -> list[Mark]:
+    """The marks of a compare row."""
+    marks = []
+    if row["between_modes"]:
+        marks.append(Mark("between modes", str(row["statistic"]), "see the ratio by quantile"))
+    if row["correlated"]:
+        marks.append(Mark("correlated", f"lag 1: {row['autocorrelation']:.2f}", "more -n"))
+    if row["drifts"]:
+        why = f"{ratio_text(row['drift'])} from first to last epoch"
+        marks.append(Mark("drifting", why, "warm up first"))
     return marks
 
 
@@ -86,23 +123,34 @@ def marked_rows(report: Report) -> list[tuple[Row, list[Mark]]]:
     ]
 
 
-def next_steps(report: Report) -> list[dict[str, Any]]:
-    """Per mark that occurs: how many rows, what to do, and which operations and sizes."""
+def next_steps(marked: Iterable[tuple[Row, list[Mark]]]) -> list[dict[str, str]]:
+    """Per mark that occurs on rows: how many, what to do, and which operations and sizes."""
+    return _steps(marked, ADVICE, "row")
+
+
+def comparison_steps(rows: Iterable[Row]) -> list[dict[str, str]]:
+    """The same of compare rows."""
+    return _steps([(row, comparison_marks(row)) for row in rows], COMPARISON_ADVICE, "comparison")
+
+
+def _steps(
+    marked: Iterable[tuple[Row, list[Mark]]], advice: Mapping[str, str], noun: str
+) -> list[dict[str, str]]:
     rows: dict[str, list[Row]] = {}
-    for row, marks in marked_rows(report):
+    for row, marks in marked:
         for mark in marks:
             rows.setdefault(mark.word, []).append(row)
     return [
-        {"word": word, "count": len(rows[word]), "step": step, "which": where(rows[word])}
-        for word, step in ADVICE.items()
+        {"what": f"{count_text(len(rows[word]), noun)} {word}", "step": step, "which": where(rows[word])}
+        for word, step in advice.items()
         if word in rows
     ]
 
 
 def where(rows: list[Row]) -> str:
-    """Operations, arms and sizes of rows, in as few words as they take."""
+    """Operations, arms and sizes of rows, in as few words as they take; of a comparison the new arm."""
     ops = list(dict.fromkeys(row["op"] for row in rows))
-    arms = list(dict.fromkeys(row["arm"] for row in rows))
+    arms = list(dict.fromkeys(row["arm"] if "arm" in row else row["new"] for row in rows))
     sizes = sorted({row["nbytes"] for row in rows})
     span = f"size {format_bytes(sizes[0])}"
     if len(sizes) > 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -93,20 +93,16 @@ class Report:
     _by_family: dict[str, list[Row]] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.families = {}
+        self.families = families_of(self.rows)
         self.series = {}
         self._by_family = {}
-        varying: dict[str, set[str]] = {}
+        several_runs = len(self.sources) > 1
         for row in self.rows:
-            key, op = family_key(row), row["op"]
-            if key not in self.families:
-                if op not in varying:
-                    varying[op] = varying_axes(other for other in self.rows if other["op"] == op)
-                self.families[key] = Family(key, op, _label(row, varying[op]))
-            self._by_family.setdefault(key, []).append(row)
-            arm = (row["run"], row["arm"])
-            if arm not in self.series:
-                self.series[arm] = _series(len(self.series), *arm, several_runs=len(self.sources) > 1)
+            self._by_family.setdefault(family_key(row), []).append(row)
+            run, arm = row["run"], row["arm"]
+            if (run, arm) not in self.series:
+                label = f"{run} · {arm}" if several_runs else arm
+                self.series[run, arm] = numbered_series(len(self.series), label)
 
     @property
     def rows(self) -> list[Row]:
@@ -130,6 +126,19 @@ class Report:
         for row in rows:
             found[row["mode"]].setdefault((row["run"], row["arm"]), []).append(row)
         return found
+
+
+def families_of(rows: Sequence[Row]) -> dict[str, Family]:
+    """The families of rows by their keys, in the rows' order; sweep rows or compare rows."""
+    varying: dict[str, set[str]] = {}
+    families: dict[str, Family] = {}
+    for row in rows:
+        key, op = family_key(row), row["op"]
+        if key not in families:
+            if op not in varying:
+                varying[op] = varying_axes(other for other in rows if other["op"] == op)
+            families[key] = Family(key, op, _label(row, varying[op]))
+    return families
 
 
 def good_rows(rows: Iterable[Row]) -> Iterator[Row]:
@@ -174,9 +183,10 @@ def _label(row: Row, varying: set[str]) -> str:
     return " ".join(words)
 
 
-def _series(index: int, run: str, arm: str, several_runs: bool) -> Series:
+def numbered_series(index: int, label: str) -> Series:
+    """How the series with this number looks, the first being 0."""
     return Series(
-        label=f"{run} · {arm}" if several_runs else arm,
+        label=label,
         colour=f"var(--series-{index % _COLOURS + 1})",
         symbol=_SYMBOLS[index % len(_SYMBOLS)],
         dash=_DASHES[index // _COLOURS % len(_DASHES)],

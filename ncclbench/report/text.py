@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from datetime import UTC, datetime
 
 
 def three_digits(value: float) -> str:
@@ -46,9 +47,17 @@ def percent_text(fraction: float, signed: bool = False) -> str:
     return f"{percent:{'+' if signed else ''}.{decimals}f} %"
 
 
-def count_text(number: int, noun: str) -> str:
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, plural where it has to be: 1 row, 96 rows."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
+def moment_text(moment: str) -> str:
+    """An ISO time for people: 2026-11-29 15:50 UTC; as it stands where it is no time."""
+    try:
+        return datetime.fromisoformat(moment).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    except ValueError:
+        return moment
 
 
 def ranges_text(numbers: list[int]) -> str:

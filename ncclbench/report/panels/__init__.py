@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from ncclbench.report.model import Report
 from ncclbench.report.panels import (
+    calibration,
     cold,
     comparison,
     curves,
@@ -24,11 +26,14 @@ _ENTRIES = (
     spread.PANEL,
     table.PANEL,
     unmeasured.PANEL,
+    calibration.PANEL,
     cold.PANEL,
     environment.PANEL,
     howto.PANEL,
 )
 
-PANELS: dict[str, Panel] = {panel.name: panel for panel in sorted(_ENTRIES, key=lambda panel: panel.order)}
+PANELS: dict[str, Panel[Report]] = {
+    panel.name: panel for panel in sorted(_ENTRIES, key=lambda panel: panel.order)
+}
 
 __all__ = ["PANELS", "Content", "Panel"]

@@ -7,9 +7,10 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from ncclbench.plan.model import Plan
 from ncclbench.report.model import Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, ranges_text
+from ncclbench.report.text import count_text, list_text, percent_text, ranges_text
 
 # A report names ranks one by one up to this many.
 _MOST_RANKS = 64
@@ -68,10 +69,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("run folder", source.run.folder.name),
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
         ("seed", str(plan.seed)),
-        (
-            "asked for",
-            f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}",
-        ),
+        ("asked for", _asked(plan)),
         ("margin", f"{100 * plan.margin_ratio:g} % or {plan.margin_us:g} µs, the larger"),
         ("message", str(meta.get("message") or "")),
     ]
@@ -90,6 +88,15 @@ def _block(source: Source) -> dict[str, Any]:
         "attempts": [_attempt(entry) for entry in meta.get("attempts") or []],
         "ranks": _ranks(environment, names),
     }
+
+
+def _asked(plan: Plan) -> str:
+    """How much was to be measured, and when to stop before."""
+    asked = f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}"
+    if plan.precision is not None:
+        asked = f"at most {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}"
+        asked += f", until ±{percent_text(plan.precision)}"
+    return asked + (f", {plan.time_budget_s:g} s a case" if plan.time_budget_s is not None else "")
 
 
 def _hosts(source: Source) -> list[tuple[str, dict[str, str]]]:

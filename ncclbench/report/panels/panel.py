@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-from ncclbench.report.model import Report
+from typing import Any, Generic, TypeVar
 
 Content = dict[str, Any]
 
+# What a page is about: a Report, or the two sides of a comparison.
+Subject = TypeVar("Subject")
+
 
 @dataclass(frozen=True, slots=True)
-class Panel:
+class Panel(Generic[Subject]):
     """One part of the page.
 
     Attributes:
@@ -30,6 +31,6 @@ class Panel:
     order: int
     title: str
     description: str
-    build: Callable[[Report], Content | None]
+    build: Callable[[Subject], Content | None]
     template: str
     follows_selection: bool = False

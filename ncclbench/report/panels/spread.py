@@ -23,12 +23,12 @@ from ncclbench.report.figures import (
 )
 from ncclbench.report.model import Report, Row, Series, Source, row_units
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, ratio_text, time_text
+from ncclbench.report.text import count_text, list_text, ratio_text, time_text
 from ncclbench.store.model import Unit
 from ncclbench.units import format_bytes
 
 # A page stays quick with this many points in all its strips; the run folder keeps every sample.
-MOST_POINTS = 10_000
+MOST_POINTS = 8_000
 # So many show the shape of a strip where there are too many samples to draw them all.
 POINTS_PER_STRIP = 25
 # More strips than this in one drawing cannot be told apart.
@@ -80,19 +80,23 @@ def _epochs(report: Report, cases: _Cases) -> Figure:
                 grouped.setdefault((family, mode), {}).setdefault(series, []).append((row, units))
     for (family, mode), by_series in grouped.items():
         shifts = side_by_side(len(by_series))
+        # Of the fifth of an octave that an arm has, a little is left free.
+        width = 0.35 if len(by_series) == 1 else 0.16
         traces = [
             trace
             for (series, rows), shift in zip(by_series.items(), shifts, strict=True)
-            for trace in _epoch_traces(series, rows, shift)
+            for trace in _epoch_traces(series, rows, shift, width)
         ]
         sizes = [row["nbytes"] for rows in by_series.values() for row, _ in rows]
         ratios = [ratio for trace in traces for ratio in trace["y"]]
+        ratios_of_points = [ratio for trace in traces if trace["mode"] == "markers" for ratio in trace["y"]]
         layout = {
             "xaxis": size_axis(sizes),
-            "yaxis": ratio_axis(ratios),
+            "yaxis": ratio_axis(ratios, points=ratios_of_points),
             "showlegend": len(by_series) > 1,
         }
-        plots.setdefault(family, {})[mode] = Plot(traces, layout)
+        note = _epochs_note([row for rows in by_series.values() for row, _ in rows])
+        plots.setdefault(family, {})[mode] = Plot(traces, layout, note)
     return Figure(
         "epochs",
         "Epochs' medians",
@@ -103,12 +107,31 @@ def _epochs(report: Report, cases: _Cases) -> Figure:
     )
 
 
-def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]], shift: float) -> list[Trace]:
+def _epochs_note(rows: list[Row]) -> str:
+    """How to read the drawing, and in which sizes it shows something odd."""
+    notes = ["Every epoch, from left to right in its order; the band is the 95 % interval."]
+    for key, words in (("drifts", "Drift over epochs"), ("bimodal", "Samples with two modes")):
+        sizes = sorted({row["nbytes"] for row in rows if row.get(key)})
+        if sizes:
+            notes.append(f"{words}: {list_text([format_bytes(size) for size in sizes], most=6)}.")
+    return " ".join(notes)
+
+
+def _in_order(number: int, width: float) -> list[float]:
+    """Factors on a size that put ``number`` epochs side by side in so many octaves."""
+    if number == 1:
+        return [1.0]
+    return [2 ** (width * (index / (number - 1) - 0.5)) for index in range(number)]
+
+
+def _epoch_traces(
+    series: Series, rows: list[tuple[Row, list[Unit]]], shift: float, width: float
+) -> list[Trace]:
     x, y, texts = [], [], []
     for row, units in rows:
-        for unit in units:
+        for unit, place in zip(units, _in_order(len(units), width), strict=True):
             median = float(np.median(unit.time_us))
-            x.append(row["nbytes"] * shift)
+            x.append(row["nbytes"] * shift * place)
             y.append(median / row["median_us"])
             texts.append(
                 f"<b>{plain(series.label)}</b> {format_bytes(row['nbytes'])}, epoch {unit.epoch}<br>"
@@ -119,14 +142,14 @@ def _epoch_traces(series: Series, rows: list[tuple[Row, list[Unit]]], shift: flo
     if ranged:
         low = [row["ci_low_us"] / row["median_us"] for row in ranged]
         high = [row["ci_high_us"] / row["median_us"] for row in ranged]
-        traces.append(band(series, [row["nbytes"] * shift for row in ranged], low, high))
+        traces.append(band(series, rounded(row["nbytes"] * shift for row in ranged), low, high))
     traces.append(
         {
             "type": "scatter",
             "mode": "markers",
             "name": plain(series.label),
             "legendgroup": plain(series.label),
-            "x": x,
+            "x": rounded(x),
             "y": rounded(y),
             "text": texts,
             "hoverinfo": "text",
@@ -144,12 +167,12 @@ def _samples(cases: _Cases) -> Figure:
     plots: dict[str, dict[str, Plot]] = {}
     points = 0
     for family, mode, nbytes in _least_steady_first(cases):
-        own = strips[family, mode, nbytes]
+        entries, own = cases[family, mode, nbytes], strips[family, mode, nbytes]
         kept = [thinned(strip.time_us, most) for strip in own]
         points += sum(len(times) for times in kept)
         if points > MOST_POINTS and family in plots:
             break
-        plots.setdefault(family, {})[f"{format_bytes(nbytes)} {mode}"] = _strip_plot(own, kept)
+        plots.setdefault(family, {})[f"{format_bytes(nbytes)} {mode}"] = _strip_plot(entries, own, kept)
     ndrawn = sum(len(options) for options in plots.values())
     if ndrawn < len(cases):
         for options in plots.values():
@@ -209,7 +232,9 @@ def _strips(entries: list[tuple[Series, Row, list[Unit]]]) -> list[_Strip]:
     ]
 
 
-def _strip_plot(strips: list[_Strip], kept: list[list[float]]) -> Plot:
+def _strip_plot(
+    entries: list[tuple[Series, Row, list[Unit]]], strips: list[_Strip], kept: list[list[float]]
+) -> Plot:
     points: dict[Series, Trace] = {}
     for strip, times in zip(strips, kept, strict=True):
         trace = points.setdefault(strip.series, _dots(strip.series.colour))
@@ -229,13 +254,31 @@ def _strip_plot(strips: list[_Strip], kept: list[list[float]]) -> Plot:
     layout = {
         "xaxis": time_axis(time_us for times in kept for time_us in times),
         "yaxis": {"type": "category", "autorange": "reversed", "automargin": True, "showgrid": False},
+        "shapes": [
+            _mode_line(series, row[mode])
+            for series, row, _ in entries
+            if row["bimodal"]
+            for mode in ("mode_low_us", "mode_high_us")
+        ],
         "showlegend": False,
     }
     drawn, nsamples = sum(len(times) for times in kept), sum(len(strip.time_us) for strip in strips)
     note = "The bar is the strip's median."
     if drawn < nsamples:
         note += f" {drawn:,} of {count_text(nsamples, 'sample')} drawn, evenly over each strip's quantiles."
+    if len(strips) == len(entries) and any(len(units) > 1 for _, _, units in entries):
+        note += " A strip holds all epochs of an arm."
+    for series, row, _ in entries:
+        if row["bimodal"]:
+            modes = f"{time_text(row['mode_low_us'])} and {time_text(row['mode_high_us'])}"
+            note += f" Bimodal on {series.label}: dotted lines where samples pile up, {modes}."
     return Plot([*points.values(), medians], layout, note)
+
+
+def _mode_line(series: Series, time_us: float) -> dict[str, object]:
+    """Where samples pile up."""
+    line = {"color": series.colour, "width": 1.5, "dash": "dot"}
+    return {"type": "line", "yref": "paper", "y0": 0, "y1": 1, "x0": time_us, "x1": time_us, "line": line}
 
 
 def _dots(colour: str, **marker: object) -> Trace:

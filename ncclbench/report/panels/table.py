@@ -37,6 +37,7 @@ def build(report: Report) -> Content | None:
             }
             for row, marks in marked
         ],
+        "files": ("summary.csv", "rows.json"),
     }
 
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from ncclbench.report.marks import is_unstable, next_steps
+from ncclbench.report.calibrations import calibration_lines
+from ncclbench.report.claims import Summary, summarised
+from ncclbench.report.marks import comparison_steps, is_unstable, marked_rows, next_steps
 from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Source, good_rows, in_order
-from ncclbench.report.panels.comparison import verdict_text
 from ncclbench.report.panels.panel import Content, Panel
+from ncclbench.report.stopping import precision_lines
 from ncclbench.report.text import count_text, list_text, rate_text, time_text
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.units import format_bytes
-
-VERDICTS = ("faster", "same", "unclear", "slower")
 
 # How a run's status reads in a headline.
 _ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running": "still running"}
@@ -25,7 +25,7 @@ def build(report: Report) -> Content | None:
         "verdicts": [_verdict(source) for source in report.sources],
         "several_runs": len(report.sources) > 1,
         "peaks": _peaks(report),
-        "next_steps": next_steps(report),
+        "next_steps": next_steps(marked_rows(report)) + comparison_steps(report.comparisons),
     }
 
 
@@ -41,17 +41,20 @@ PANEL = Panel(
 
 def _verdict(source: Source) -> dict[str, Any]:
     counts = _statuses(source)
-    pairs = [_pair(base, new, rows) for (base, new), rows in _pairs(source).items()]
+    pairs = [summarised(base, new, rows) for (base, new), rows in _pairs(source).items()]
     tone, headline, details = _headline(source, counts)
     place = _place(source)
     if tone == "good" and len(pairs) == 1:
         # What was asked is how the arms compare; that all is well is said beside it.
         place = f"{headline}, {place}"
-        headline = f"{pairs[0]['title']}: {pairs[0]['words']}"
+        headline = f"{pairs[0].title}: {pairs[0].words}"
     unstable = sum(is_unstable(row) for row in source.rows)
     if unstable:
         details.append(f"{unstable:,} of {count_text(counts['ok'], 'row')} unstable.")
-    if tone == "good" and (any(pair["regressions"] for pair in pairs) or 2 * unstable > counts["ok"]):
+    if source.run.plan.injection is not None:
+        details.append(f"A slowdown was put into {source.run.plan.injection.arm} on purpose.")
+    details += precision_lines(source.run)
+    if tone == "good" and (any(pair.regressions for pair in pairs) or 2 * unstable > counts["ok"]):
         tone = "warn"
     return {
         "run": source.label,
@@ -60,7 +63,8 @@ def _verdict(source: Source) -> dict[str, Any]:
         "place": place,
         "details": [line for line in details if line],
         "rest": _rest(counts),
-        "pairs": [pair | {"titled": len(pairs) > 1 or pair["words"] not in headline} for pair in pairs],
+        "pairs": [_pair(pair, titled=len(pairs) > 1 or pair.words not in headline) for pair in pairs],
+        "calibration": calibration_lines([source.run.meta]) if pairs else [],
     }
 
 
@@ -125,39 +129,14 @@ def _pairs(source: Source) -> dict[tuple[str, str], list[Row]]:
     return pairs
 
 
-def _pair(base: str, new: str, rows: list[Row]) -> dict[str, Any]:
-    counts = Counter(row["verdict"] for row in rows)
-    beyond = [row for row in rows if row["beyond_margin"] and row["ratio"] is not None]
-    regressions = [row for row in beyond if row["ratio"] > 1]
-    tails = sum(row["verdict"] == "same" and "worse" in str(row.get("tail") or "") for row in rows)
-    worst = max(regressions, key=lambda row: float(row["ratio"]), default=None)
-    best = min((row for row in beyond if row["ratio"] < 1), key=lambda row: float(row["ratio"]), default=None)
-    lines = []
-    if worst is not None:
-        lines.append(
-            f"{count_text(len(regressions), 'regression')} beyond the margin, the worst: {_named(worst)}."
-        )
-    elif counts["slower"]:
-        lines.append("No regression reaches beyond the margin.")
-    if best is not None:
-        lines.append(f"Largest gain: {_named(best)}.")
-    if tails:
-        lines.append(f"{count_text(tails, 'case')} same with a worse tail.")
+def _pair(pair: Summary, titled: bool) -> dict[str, Any]:
     return {
-        "title": f"{new} against {base}",
-        "counts": [(word, counts[word]) for word in VERDICTS],
-        "words": ", ".join(
-            f"{counts[word]} {word}" for word in ("faster", "slower", "same", "unclear") if counts[word]
-        ),
-        "total": len(rows),
-        "regressions": len(regressions),
-        "lines": lines,
+        "title": pair.title,
+        "titled": titled,
+        "counts": pair.counts,
+        "words": pair.words,
+        "lines": pair.lines,
     }
-
-
-def _named(row: Row) -> str:
-    size = format_bytes(row["nbytes"])
-    return f"{row['op']} {row['dtype']}, size {size}, {row['mode']}: {verdict_text(row)}"
 
 
 def _peaks(report: Report) -> list[dict[str, str]]:

@@ -35,8 +35,13 @@ function startTable() {
   filter.addEventListener("input", apply);
   apply();
 
-  document.getElementById("csv").addEventListener("click", () => save("summary.csv", "text/csv", asCsv(data)));
-  document.getElementById("json").addEventListener("click", () => save("rows.json", "application/json", JSON.stringify(rows, null, 1)));
+  for (const [id, type, text] of [
+    ["csv", "text/csv", () => asCsv(data)],
+    ["json", "application/json", () => JSON.stringify(rows, null, 1)],
+  ]) {
+    const button = document.getElementById(id);
+    button.addEventListener("click", () => save(button.dataset.file, type, text()));
+  }
 }
 
 // Rows without a value come last, whichever way the others go.

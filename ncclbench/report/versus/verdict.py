@@ -1,0 +1,155 @@
+"""Panel: the answer in words and one number, the gate, and what the numbers rest on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ncclbench.compare.overview import LARGE_BYTES, typical_ratio
+from ncclbench.report.calibrations import calibration_lines
+from ncclbench.report.claims import GLYPHS, Summary, case_text, count_words, summarised
+from ncclbench.report.effects import heat_legend, heat_table
+from ncclbench.report.marks import comparison_steps
+from ncclbench.report.model import Row
+from ncclbench.report.panels.panel import Content, Panel
+from ncclbench.report.text import count_text, ratio_text
+from ncclbench.report.versus.model import Versus
+from ncclbench.units import format_bytes
+
+
+def build(versus: Versus) -> Content:
+    """Always there: a page without an answer is no report."""
+    pairs = [summarised(base, new, rows) for (base, new), rows in versus.pairs.items()]
+    tone, headline, details = _headline(versus, pairs)
+    number, caption = _number(versus.rows, pairs)
+    calibration = next(versus.calibrations, None)
+    return {
+        "tone": tone,
+        "headline": headline,
+        "number": number,
+        "caption": caption,
+        "details": details,
+        "gate": versus.gate,
+        "pairs": [_pair(pair, len(pairs) > 1) for pair in pairs],
+        "rests_on": _rests_on(versus),
+        "calibration": calibration_lines(run.meta for _, run in versus.runs),
+        "parts": _parts(versus),
+        "limit": format_bytes(LARGE_BYTES),
+        "tables": [
+            heat_table(f"{new} against {base}", rows, versus.families, lambda _: calibration)
+            for (base, new), rows in versus.pairs.items()
+        ],
+        "glyphs": GLYPHS,
+        "legend": heat_legend(versus.rows),
+        "next_steps": comparison_steps(versus.rows),
+    }
+
+
+PANEL: Panel[Versus] = Panel(
+    name="verdict",
+    order=0,
+    title="Verdict",
+    description="",
+    build=build,
+    template="versus-verdict.html",
+)
+
+
+def _headline(versus: Versus, pairs: list[Summary]) -> tuple[str, str, list[str]]:
+    """Tone, the answer in a few words, and what explains it: the worst that was found decides."""
+    rows = versus.rows
+    counts = Counter(row["verdict"] for row in rows)
+    total = count_text(len(rows), "case")
+    regressions = sum(pair.regressions for pair in pairs)
+    gains = sum(row["beyond_margin"] and (row["ratio"] or 1) < 1 for row in rows)
+    details = []
+    if versus.comparison.wrong:
+        details = [f"In {', '.join(versus.comparison.wrong)}. Wrong data voids the speed."]
+        return "bad", "WRONG data", details
+    if regressions:
+        tone, headline = "bad", f"Slower beyond the margin in {regressions:,} of {total}"
+        if gains:
+            headline += f", faster in {gains:,}"
+    elif counts["slower"]:
+        tone, headline = "warn", f"Slower in {counts['slower']:,} of {total}, none beyond the margin"
+    elif counts["unclear"] == len(rows):
+        tone, headline = "warn", f"Unclear in all {total}" if len(rows) > 1 else "Unclear"
+        details = ["These measurements support no claim, neither of a difference nor of its absence."]
+    elif counts["faster"]:
+        tone, headline = "good", f"Faster in {counts['faster']:,} of {total}, slower in none"
+    elif counts["unclear"]:
+        tone, headline = "good", f"No difference shown: the same in {counts['same']:,} of {total}"
+    else:
+        tone, headline = "good", f"The same in all {total}" if len(rows) > 1 else "The same"
+    if versus.gate is not None:
+        tone = "bad" if not versus.gate.passed else tone if regressions == 0 else "warn"
+    if len(pairs) == 1:
+        details.append(f"{versus.title}: {count_words(rows)}.")
+    return tone, headline, details
+
+
+def _number(rows: list[Row], pairs: list[Summary]) -> tuple[str, str]:
+    """The one number to remember, and what it is."""
+    worst = max((pair.worst for pair in pairs if pair.worst), key=lambda row: row["ratio"], default=None)
+    if worst is not None:
+        return f"{ratio_text(worst['ratio'])} time", f"the worst regression: {case_text(worst)}"
+    best = min((pair.best for pair in pairs if pair.best), key=lambda row: row["ratio"], default=None)
+    if best is not None:
+        return f"{ratio_text(best['ratio'])} time", f"the largest gain: {case_text(best)}"
+    typical = typical_ratio(rows)
+    if typical is None:
+        return "", ""
+    return f"{ratio_text(typical)} time", f"typical over all {len(rows):,} cases" if len(rows) > 1 else ""
+
+
+def _pair(pair: Summary, titled: bool) -> dict[str, Any]:
+    return {
+        "title": pair.title,
+        "titled": titled,
+        "counts": pair.counts,
+        "words": pair.words,
+        "lines": pair.lines,
+    }
+
+
+def _rests_on(versus: Versus) -> str:
+    """The unit of the comparison and how many there are."""
+    row = versus.rows[0]
+    statistics = ", ".join(dict.fromkeys(str(row["statistic"]) for row in versus.rows))
+    unit = row["unit"]
+    if unit == "epochs":
+        most = max(int(row["epochs"]) for row in versus.rows)
+        return (
+            f"Compared: the {statistics} of each epoch, side by side in one job, {count_text(most, 'epoch')}."
+        )
+    base, new = (len(side.runs) for _, side in versus.sides)
+    return (
+        f"Compared: the {statistics}. The unit is the {'node' if unit == 'nodes' else 'launch'}: "
+        f"{count_text(base, 'launch', 'launches')} of the base, {new} of the new side."
+    )
+
+
+def _parts(versus: Versus) -> list[dict[str, Any]]:
+    """Per pair, operation and mode: small and large messages apart."""
+    parts = []
+    for (_, new), rows in versus.pairs.items():
+        grouped: dict[tuple[str, str], list[Row]] = {}
+        for row in rows:
+            grouped.setdefault((row["op"], row["mode"]), []).append(row)
+        for (op, mode), own in grouped.items():
+            small = [row for row in own if row["nbytes"] < LARGE_BYTES]
+            large = [row for row in own if row["nbytes"] >= LARGE_BYTES]
+            parts.append({"new": new, "op": op, "mode": mode, "spans": [_span(small), _span(large)]})
+    return parts
+
+
+def _span(rows: list[Row]) -> dict[str, str] | None:
+    ratios = [row["ratio"] for row in rows if row["ratio"]]
+    typical = typical_ratio(rows)
+    if not rows:
+        return None
+    return {
+        "typical": "–" if typical is None else ratio_text(typical),
+        "range": f"{ratio_text(min(ratios))} – {ratio_text(max(ratios))}" if ratios else "–",
+        "verdicts": count_words(rows),
+    }
