@@ -161,7 +161,7 @@ class TestLengthOfEpochs:
         assert visits_of(cost, 2, 10, (0.001, 0.1), 12.0, 40) == 40
 
     def test_operations_cover_what_a_visit_costs(self) -> None:
-        assert operations_of(Cost(0.0, 0.001, 0.0001)) == 10
+        assert operations_of(Cost(0.0, 0.001, 0.0001)) == 20
         assert operations_of(Cost(0.0, 0.001, 0.01)) == 5
         assert operations_of(Cost(0.0, 1.0, 0.0001)) == 25
 

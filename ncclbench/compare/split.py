@@ -25,7 +25,7 @@ from ncclbench.store.model import Unit
 FEWEST_VISITS = 2
 MOST_VISITS = 256
 
-# Timed operations of a visit: as many as make its overhead a half of it, within these.
+# Timed operations of a visit: as many as make its overhead a third of it, within these.
 FEWEST_OPERATIONS = 5
 _MOST_OPERATIONS = 25
 
@@ -89,7 +89,7 @@ def operations_of(cost: Cost) -> int:
     """Timed operations of a visit."""
     if cost.operation_s <= 0:
         return _MOST_OPERATIONS
-    return min(_MOST_OPERATIONS, max(FEWEST_OPERATIONS, math.ceil(cost.visit_s / cost.operation_s)))
+    return min(_MOST_OPERATIONS, max(FEWEST_OPERATIONS, math.ceil(2 * cost.visit_s / cost.operation_s)))
 
 
 def epoch_target_s(budget_s: float) -> float:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import numpy as np
 
 from ncclbench.plan.memory import PATTERN_BYTES
-from ncclbench.plan.model import Arm, Case, Injection, Plan
+from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.plan.orders import Order, Orders
 from ncclbench.plan.schedule import creation_order, split_iterations, visit_order
 from ncclbench.tables.statistics import DEFAULT_STATISTIC, STATISTICS
@@ -16,6 +15,7 @@ from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE, Place
 from ncclbench.worker.buffers import Pool
 from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.delay import Delay
 from ncclbench.worker.device import Device
 from ncclbench.worker.devices import Devices
 from ncclbench.worker.fence import Fence
@@ -161,7 +161,9 @@ class Measurement:
         case = self._plan.planned[order.case]
         turns = visit_order(len(arms), self._plan.seed, epoch, case.key, order.visits)
         operations = split_iterations(order.operations, order.visits)
-        found = [ArmVisits(arm.id, [], [], None) for arm in arms]
+        delay_ns = self._delay_ns(order, arms, groups)
+        slowed = self._plan.injection.arm if self._plan.injection is not None else None
+        found = [ArmVisits(arm.id, [], [], delay_ns if arm.id == slowed else None) for arm in arms]
         k: int | None = None
         for turn, index in enumerate(turns):
             # Rounds are made in pairs, so that every arm comes first as often.
@@ -173,11 +175,10 @@ class Measurement:
             runner.k = runner.k or k
             group = groups[arm.id].group
             nth = len(of_arm.visits)
-            if nth == 0 and self._plan.injection is not None and self._plan.injection.arm == arm.id:
-                of_arm.delay_ns = self._delay_ns(self._plan.injection, runner, group, order.level_us)
-            visit = runner.visit(
-                group, operations[nth], nth == 0, self._place.step, self._link.settle, of_arm.delay_ns
-            )
+            delay = None
+            if delay_ns is not None:
+                delay = Delay(delay_ns, of_arm.delay_ns is not None)
+            visit = runner.visit(group, operations[nth], nth == 0, self._place.step, self._link.settle, delay)
             of_arm.visits.append(visit)
             of_arm.turns.append(turn)
             k = runner.k
@@ -191,12 +192,18 @@ class Measurement:
             return False
         return bool(self._control.share(time.monotonic() - since_s >= order.until_s))
 
-    def _delay_ns(self, injection: Injection, runner: CaseRunner, group: Any, level_us: float | None) -> int:
-        """What this rank adds to each operation of the arm. Collective."""
+    def _delay_ns(self, order: Order, arms: list[Arm], groups: dict[str, ArmGroup]) -> int | None:
+        """How long this rank is busy behind each operation; None where no arm is slowed. Collective."""
+        injection = self._plan.injection
+        slowed = next((arm for arm in arms if injection is not None and arm.id == injection.arm), None)
+        if injection is None or slowed is None:
+            return None
         here = injection.ranks is None or self._control.rank in injection.ranks
         if injection.us is not None:
             return round(injection.us * 1e3) if here else 0
+        level_us = order.level_us
         if level_us is None:
+            runner = self._runner(self._plan.planned[order.case], self._device(slowed))
             quantile = STATISTICS[self._plan.statistic or DEFAULT_STATISTIC["total"]].quantile
-            level_us = runner.level_us(group, quantile, self._place.step, self._link.settle)
+            level_us = runner.level_us(groups[slowed.id].group, quantile, self._place.step, self._link.settle)
         return round((injection.fraction or 0.0) * level_us * 1e3) if here else 0

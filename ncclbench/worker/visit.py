@@ -23,7 +23,7 @@ from ncclbench.tables.redops import REDOPS
 from ncclbench.worker.buffers import Pool, Slot, SlotRing
 from ncclbench.worker.compat import CollectiveApi
 from ncclbench.worker.control import ControlPlane
-from ncclbench.worker.delay import delayed
+from ncclbench.worker.delay import Delay, delayed
 from ncclbench.worker.device import Device
 from ncclbench.worker.fence import Fence
 from ncclbench.worker.loop import Samples, time_samples
@@ -133,7 +133,7 @@ class CaseRunner:
         first_in_epoch: bool,
         step: Callable[[], None],
         quiet: Callable[[], None],
-        delay_ns: int | None = None,
+        delay: Delay | None = None,
     ) -> Visit:
         """One visit: ``operations`` timed operations on ``group``.
 
@@ -141,7 +141,7 @@ class CaseRunner:
             first_in_epoch: the group is new to this case, so it gets the full warm-up.
             step: told before each operation or batch, for the watch on progress.
             quiet: returns when nobody on this host works beside the clock any more.
-            delay_ns: added to each timed operation on this rank, to see whether it is found.
+            delay: added behind each timed operation on this rank.
         """
         if self._entry.has_data:
             self._pool.hold(self._dtype, self._patterns(True))
@@ -158,7 +158,7 @@ class CaseRunner:
             self.k = self._batch_size(operations, estimate_ns)
         count = operations if self._case.mode == "isolated" else self._repeats(estimate_ns)
         quiet()
-        samples, bad = self._timed(group, count, step, delay_ns)
+        samples, bad = self._timed(group, count, step, delay)
         wrong += bad
         for _ in range(self._plan.check - self._checks_last):
             step()
@@ -307,7 +307,7 @@ class CaseRunner:
             pattern.fill(slot.send, self._control.rank, 0)
 
     def _timed(
-        self, group: Any, count: int, step: Callable[[], None], delay_ns: int | None
+        self, group: Any, count: int, step: Callable[[], None], delay: Delay | None
     ) -> tuple[Samples, int]:
         """The block, and the wrong elements of its last operation where that is checked.
 
@@ -327,13 +327,15 @@ class CaseRunner:
             last = self._ring.take()
             shift = self._fresh_data(last)
             batches[0 if graph else -1][-1] = self._bind(last, group)
-        if delay_ns is not None:
-            batches = [[delayed(call, self._device, delay_ns) for call in batch] for batch in batches]
+        if delay is not None and delay.timed:
+            batches = [[delayed(call, self._device, delay.ns) for call in batch] for batch in batches]
         limit = self._patterns(True).safe_reductions if self._grows else None
         uses = _Uses(slots, k, graph, limit, self._fill)
 
         def between(index: int) -> None:
             nonlocal shift
+            if delay is not None and not delay.timed and index > 0:
+                self._device.delay(k * delay.ns)
             step()
             uses.before(index)
             if last is not None and graph and index == count - 1:
