@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,10 +10,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from scipy.special import betaincinv
 
 from ncclbench.compare.paired import compare_run
 from ncclbench.plan.model import Case
+from ncclbench.stats.rates import clopper_pearson
 from ncclbench.store.model import Run, Unit
 from ncclbench.store.reader import load_run
 from ncclbench.tables.statistics import STATISTICS
@@ -41,15 +42,20 @@ class Comparison:
 def sweep_twins(folder: Path, *, sizes: str, budget_s: float, seed: int, more: list[str]) -> Run:
     """all_reduce on two equal gloo arms in turns, until every case has had its time.
 
-    A folder that holds the run already is read and not measured again.
+    A folder that holds the whole run already is read and not measured again.
     """
-    if not (folder / "run.json").exists():
+    if not _is_whole(folder):
+        shutil.rmtree(folder, ignore_errors=True)
         command = [sys.executable, "-m", "ncclbench", "sweep", "--backends", "gloo,gloo"]
         command += ["--nproc-per-node", "2", "--sizes", sizes, "--modes", "isolated", "--seed", str(seed)]
         # No precision is so fine: the budget ends every case.
         command += ["--precision", "0.01%", "--time-budget", f"{budget_s:g}s", "--json", *more]
         subprocess.run([*command, "--out", str(folder)], check=True, stdout=subprocess.DEVNULL)
     return load_run(folder)
+
+
+def _is_whole(folder: Path) -> bool:
+    return (folder / "run.json").exists() and load_run(folder).meta["status"] == "complete"
 
 
 def judged_alone(run: Run) -> Iterator[Comparison]:
@@ -62,9 +68,8 @@ def judged_alone(run: Run) -> Iterator[Comparison]:
 
 
 def rate(hits: int, trials: int) -> str:
-    """A rate with its exact 95 % interval (Clopper and Pearson, Biometrika 1934)."""
-    low = float(betaincinv(hits, trials - hits + 1, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 0.975)) if hits < trials else 1.0
+    """A rate with its exact 95 % interval."""
+    low, high = clopper_pearson(hits, trials)
     return f"{hits} of {trials} = {hits / trials:.1%} [{low:.1%}, {high:.1%}]"
 
 

@@ -21,11 +21,14 @@ from pathlib import Path
 import numpy as np
 from _trials import Comparison, epoch_values, judged_alone, rate, sweep_twins
 
-from ncclbench.compare.verdict import verdict
+from ncclbench.compare.paired import CORRELATED
+from ncclbench.compare.verdict import judge, paired
 from ncclbench.stats.intervals import Margin
+from ncclbench.stats.series import series
 from ncclbench.units import format_bytes, parse_percent
 
 SIZES = "64K,4M"
+MARGIN = Margin(0.03, 1.0)
 CURVE = (0.0, 0.3, 0.5, 0.7, 1.0)
 
 
@@ -37,11 +40,14 @@ def truth(comparison: Comparison, shift: float) -> float:
 
 def found(comparison: Comparison, shift: float) -> tuple[str, float]:
     """The verdict's word and the told ratio with so much of the delay."""
-    told = verdict(
+    if shift == 1.0:
+        return comparison.word, float(str(comparison.row["ratio"]))
+    base, new = (
         epoch_values(comparison.base, comparison.quantile),
         epoch_values(comparison.new, comparison.quantile, shift),
-        Margin(0.03, 1.0),
     )
+    course = series(new / base)
+    told = judge([paired(base, new, MARGIN, doubt=CORRELATED if course and course.correlated else None)])[0]
     return told.word, float("nan") if told.effect is None else told.effect.estimate
 
 

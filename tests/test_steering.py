@@ -131,6 +131,52 @@ class TestStopping:
         former.units[case.key, "gloo"].insert(2, unit(case, "gloo", 2, [100.0] * 4))
         assert Steering(plan, former).next_orders() is None
 
+    def test_a_stopped_case_stays_stopped_where_an_arm_does_not_take_it(self) -> None:
+        plan = plan_of(precision=0.01, time_budget_s=10.0)
+        (case,) = plan.planned
+        former = Run(Path("r"), {}, plan)
+        former.units[case.key, "gloo"] = [unit(case, "gloo", epoch, [100.0] * 4) for epoch in range(9)]
+        former.stops[case.key] = Stop(9, "budget", 0.1)
+        steering = Steering(plan, former)
+        steering.close(case.key, "gloo#2")
+        assert steering.next_orders() is None
+        assert not steering.is_open
+
+    def test_a_resumed_case_has_the_rest_of_its_budget(self) -> None:
+        plan = plan_of(precision=0.0001, time_budget_s=0.3)
+        (case,) = plan.planned
+        former = Run(Path("r"), {}, plan)
+        for arm in plan.arms:
+            # Each epoch lasts until its last visit ends, 30 ms after its first began.
+            former.units[case.key, arm.id] = [unit(case, arm.id, epoch, [100.0] * 4) for epoch in range(5)]
+        (stop,) = walk(Steering(plan, former), plan, 0.2, seconds=0.05).values()
+        assert stop.why == "budget"
+        assert stop.epochs <= 8  # with a whole budget again it would be 11
+
+    def test_every_epoch_must_be_whole_before_a_case_is_done(self) -> None:
+        plan = plan_of(epochs=4)
+        (case,) = plan.planned
+        former = Run(Path("r"), {}, plan)
+        former.units[case.key, "gloo"] = [unit(case, "gloo", epoch, [100.0] * 4) for epoch in range(4)]
+        former.units[case.key, "gloo#2"] = [unit(case, "gloo#2", epoch, [100.0] * 4) for epoch in (0, 2)]
+        steering = Steering(plan, former)
+        seen = []
+        while (orders := steering.next_orders()) is not None:
+            seen.append(orders.epoch)
+            units = [unit(case, arm.id, orders.epoch, [100.0] * 4) for arm in plan.arms]
+            steering.take(case.key, units, 0.1)
+        assert seen == [1, 3]
+
+    def test_times_of_zero_stop_nothing_and_break_nothing(self) -> None:
+        plan = plan_of(epochs=9, precision=0.5)
+        (case,) = plan.planned
+        steering = Steering(plan, None)
+        stops = []
+        while (orders := steering.next_orders()) is not None:
+            units = [unit(case, arm.id, orders.epoch, [0.0] * 4) for arm in plan.arms]
+            stops.append(steering.take(case.key, units, 0.1))
+        assert stops == [None] * 8 + [Stop(9, "epochs", None)]
+
 
 class TestLengthOfEpochs:
     def test_the_cost_is_read_from_the_samples(self) -> None:
@@ -138,24 +184,29 @@ class TestLengthOfEpochs:
         (case,) = plan.planned
         # Visits begin 10 ms after each other, operations 1 ms, five in each; 60 ms in all.
         cost = measured_cost([unit(case, arm, 0, [100.0] * 10) for arm in ("gloo", "gloo#2")], 0.060)
-        assert cost.operation_s == pytest.approx(0.001)
+        assert cost.sample_s == pytest.approx(0.001)
         assert cost.visit_s == pytest.approx(0.005)
         assert cost.epoch_s == pytest.approx(0.020)
         assert cost.epoch_of(2, 2, 5) == pytest.approx(0.060)
 
     def test_an_epoch_is_a_share_of_the_budget(self) -> None:
-        cost = Cost(epoch_s=0.0, visit_s=0.001, operation_s=0.0001)
+        cost = Cost(epoch_s=0.0, visit_s=0.001, sample_s=0.0001)
         (short, long) = (visits_of(cost, 2, 10, None, budget_s, None) for budget_s in (2.4, 12.0))
         assert short == 24
         assert long == pytest.approx(5 * short, rel=0.05)
 
+    def test_three_arms_come_first_as_often(self) -> None:
+        cost = Cost(epoch_s=0.0, visit_s=0.001, sample_s=0.0001)
+        assert visits_of(cost, 3, 10, None, 2.4, None) % 3 == 0
+        assert visits_of(Cost(0.0, 10.0, 1.0), 3, 10, None, 2.4, None) == 3
+
     def test_dear_groups_make_long_epochs(self) -> None:
-        dear = Cost(epoch_s=0.2, visit_s=0.001, operation_s=0.0001)
+        dear = Cost(epoch_s=0.2, visit_s=0.001, sample_s=0.0001)
         assert visits_of(dear, 2, 10, None, 12.0, None) == 200
         assert visits_of(dear, 2, 10, None, 1.0, None) == 2  # as many epochs as that leaves
 
     def test_where_epochs_differ_most_they_get_shorter_by_halves(self) -> None:
-        cost = Cost(epoch_s=0.001, visit_s=0.001, operation_s=0.0001)
+        cost = Cost(epoch_s=0.001, visit_s=0.001, sample_s=0.0001)
         assert visits_of(cost, 2, 10, (1.0, 0.1), 12.0, 40) == 20
         assert visits_of(cost, 2, 10, (0.0, 0.1), 12.0, 40) == 40
         assert visits_of(cost, 2, 10, (0.001, 0.1), 12.0, 40) == 40

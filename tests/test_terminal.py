@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -192,6 +193,21 @@ class TestTable:
 
 
 class TestEnding:
+    def test_a_precision_is_answered(self, capsys: pytest.CaptureFixture[str]) -> None:
+        plan = replace(plan_of(), precision=0.02, time_budget_s=5.0)
+        first, second = plan.planned
+        listener = TerminalListener()
+        listener.started(FOLDER, plan, ENVIRONMENT, [])
+        for case, stop in ((second, Stop(31, "budget", 0.043)), (first, Stop(8, "precision", 0.01))):
+            listener.measured(case, 0, [unit(case, "gloo", 0)], 0.1)
+            listener.stopped(case, stop)
+        listener.ended()
+        text = capsys.readouterr().out
+        # In the plan's order, whichever case was ready first.
+        assert [int(row[0]) for row in rows_of(text)] == [first.nbytes, second.nbytes]
+        assert "each until its interval is within 2.00% or 5.0 s are spent" in text
+        assert "# within 2.00%: 1 of 2 cases; 1 ran out of time, the widest interval 4.30% either way" in text
+
     def test_an_early_end_shows_what_was_measured(self, capsys: pytest.CaptureFixture[str]) -> None:
         plan = plan_of()
         listener = TerminalListener()

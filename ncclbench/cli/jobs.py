@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -23,6 +24,12 @@ def rank_count(seat: Seat | None, nproc_per_node: int | None) -> int:
     if seat is not None:
         return seat.world_size
     return nproc_per_node or count_gpus() or _USUAL_RANKS
+
+
+def typed_command() -> list[str]:
+    """The command line as typed; bytes that are no text are shown as such."""
+    words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
+    return ["ncclbench", *words]
 
 
 def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: Callable[[Job], int]) -> int:

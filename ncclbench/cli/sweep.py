@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     SectionedCommand,
     arm_options,
@@ -44,7 +44,7 @@ from ncclbench.terminal.streams import show
 
 if TYPE_CHECKING:
     from ncclbench.store.folder import RunFolder
-    from ncclbench.store.model import Run
+    from ncclbench.store.model import Run, Stop
     from ncclbench.supervise.launch import Job
 
 # What --resume may stand beside: the rest is in the run.
@@ -157,13 +157,13 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        meta = new_meta(work.plan, Description(_typed(), params["label"], datetime.now(UTC)))
+        meta = new_meta(work.plan, Description(typed_command(), params["label"], datetime.now(UTC)))
     else:
         meta = former.meta
     listener = TerminalListener(
         as_json=params["as_json"],
         earlier=former.units if former else None,
-        stopped=_stopped(former) if former else (),
+        stopped=_stopped(former) if former else None,
     )
     ended: NcclbenchError | None = None
     with work.folder as folder:
@@ -177,12 +177,6 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
         return _conclude(folder.path, ended, params)
 
 
-def _typed() -> list[str]:
-    """The command line as typed; bytes that are no text are shown as such."""
-    words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
-    return ["ncclbench", *words]
-
-
 def lacks_units(run: Run) -> bool:
     """Whether there is anything left to measure in a run: its samples tell, not only its own word."""
     if run.meta.get("status") != "complete":
@@ -190,11 +184,11 @@ def lacks_units(run: Run) -> bool:
     return len(_stopped(run)) < len(run.plan.planned)
 
 
-def _stopped(run: Run) -> set[str]:
-    """Keys of the cases that have, on every arm that takes them, all the epochs they were to get."""
+def _stopped(run: Run) -> dict[str, Stop | None]:
+    """Keys of the cases that have, on every arm that takes them, all the epochs they were to get; and why."""
     arms = run.meta.get("arms", {})
     there = [arm.id for arm in run.plan.arms if arms.get(arm.id, {}).get("status", "ok") == "ok"]
-    found = set()
+    found = {}
     for case in run.plan.planned:
         stop = run.stops.get(case.key)
         wanted = stop.epochs if stop is not None else run.plan.epochs
@@ -202,7 +196,7 @@ def _stopped(run: Run) -> set[str]:
             len(run.units.get((case.key, arm), ())) for arm in there if (case.key, arm) not in run.statuses
         ]
         if all(epochs >= wanted for epochs in measured):
-            found.add(case.key)
+            found[case.key] = stop
     return found
 
 

@@ -6,8 +6,8 @@ making groups costs little of it. Only where epochs differ by far more than thei
 ones are better: with a cost per epoch c_e and per visit c_v, and variances s_e and s_v of the compared
 logarithm, a budget gives the smallest variance of the mean with sqrt(c_e s_v / (c_v s_e)) visits per epoch
 (Cochran, "Sampling techniques", 1977, sec. 10.6: two-stage sampling). That takes the variance of pooled
-visits to fall as their number; measured on two shared cores it fell faster, so lengths go towards it by
-halves.
+visits to fall as their number. On two cores with other load beside it fell faster, so lengths go towards it
+by halves.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ncclbench.plan.schedule import visit_step
 from ncclbench.stats.intervals import Floats
 from ncclbench.store.model import Unit
 
-# An even number, so that every arm comes first as often.
+# To each arm in an epoch, so that halves of an epoch can be told apart.
 FEWEST_VISITS = 2
-MOST_VISITS = 256
+# A multiple of every step.
+MOST_VISITS = 252
 
 # Timed operations of a visit: as many as make its overhead a third of it, within these.
 FEWEST_OPERATIONS = 5
@@ -47,49 +49,49 @@ class Cost:
 
     Attributes:
         epoch_s: of an epoch, whatever is measured in it.
-        visit_s: of a visit to one arm, without its timed operations.
-        operation_s: of one timed operation and what belongs to it.
+        visit_s: of a visit to one arm, without its samples.
+        sample_s: of one sample and what belongs to it.
     """
 
     epoch_s: float
     visit_s: float
-    operation_s: float
+    sample_s: float
 
-    def epoch_of(self, narms: int, visits: int, operations: int) -> float:
+    def epoch_of(self, narms: int, visits: int, samples: float) -> float:
         """Seconds of an epoch with so many visits to each arm."""
-        return self.epoch_s + visits * self.round_of(narms, operations)
+        return self.epoch_s + visits * self.round_of(narms, samples)
 
-    def round_of(self, narms: int, operations: int) -> float:
+    def round_of(self, narms: int, samples: float) -> float:
         """Seconds of a visit to each arm."""
-        return narms * (self.visit_s + operations * self.operation_s)
+        return narms * (self.visit_s + samples * self.sample_s)
 
 
 def measured_cost(units: Sequence[Unit], seconds: float) -> Cost:
     """The cost of the epoch that ``units``, one per arm, were measured in; it took ``seconds`` in all."""
     starts: dict[int, float] = {}
     gaps = []
-    operations = 0
+    samples = 0
     for unit in units:
         start_us = unit.start_us.min(axis=0)
         begins = np.cumsum([0, *unit.visits[:-1]])
         starts |= dict(zip(unit.turns, start_us[begins], strict=True))
         gaps += [np.diff(block) for block in np.split(start_us, begins[1:])]
-        operations += len(start_us)
+        samples += len(start_us)
     between_us = np.concatenate(gaps)
-    operation_s = float(between_us.mean()) / 1e6 if between_us.size else 0.0
+    sample_s = float(between_us.mean()) / 1e6 if between_us.size else 0.0
     ordered = [starts[turn] for turn in sorted(starts)]
     if len(ordered) < 2:
-        return Cost(0.0, max(0.0, seconds - operations * operation_s), operation_s)
+        return Cost(0.0, max(0.0, seconds - samples * sample_s), sample_s)
     whole_visit_s = (ordered[-1] - ordered[0]) / (len(ordered) - 1) / 1e6
-    visit_s = max(0.0, whole_visit_s - operations / len(ordered) * operation_s)
-    return Cost(max(0.0, seconds - len(ordered) * whole_visit_s), visit_s, operation_s)
+    visit_s = max(0.0, whole_visit_s - samples / len(ordered) * sample_s)
+    return Cost(max(0.0, seconds - len(ordered) * whole_visit_s), visit_s, sample_s)
 
 
 def operations_of(cost: Cost) -> int:
     """Timed operations of a visit."""
-    if cost.operation_s <= 0:
+    if cost.sample_s <= 0:
         return _MOST_OPERATIONS
-    return min(_MOST_OPERATIONS, max(FEWEST_OPERATIONS, math.ceil(2 * cost.visit_s / cost.operation_s)))
+    return min(_MOST_OPERATIONS, max(FEWEST_OPERATIONS, math.ceil(2 * cost.visit_s / cost.sample_s)))
 
 
 def epoch_target_s(budget_s: float) -> float:
@@ -100,22 +102,24 @@ def epoch_target_s(budget_s: float) -> float:
 def visits_of(
     cost: Cost,
     narms: int,
-    operations: int,
+    samples: float,
     variances: tuple[float, float] | None,
     budget_s: float,
     before: int | None,
 ) -> int:
-    """Visits to each arm in the next epochs, an even number.
+    """Visits to each arm in the next epochs, so many that every arm comes first as often.
 
     Args:
         cost: as measured.
+        samples: of a visit.
         variances: of an epoch and of a visit, from ``split_variance``; None where not known yet.
         budget_s: for the whole case.
         before: visits in the last epoch; None for the first choices.
     """
-    round_s = cost.round_of(narms, operations)
+    round_s = cost.round_of(narms, samples)
+    step = visit_step(narms)
     if round_s <= 0:
-        return FEWEST_VISITS
+        return step
     worthwhile_s = min(cost.epoch_s / _LARGEST_OVERHEAD, budget_s / _FEWEST_EPOCHS)
     visits = (max(epoch_target_s(budget_s), worthwhile_s) - cost.epoch_s) / round_s
     if before is not None and variances is not None:
@@ -123,7 +127,7 @@ def visits_of(
         best = math.inf if of_epoch == 0 else math.sqrt(cost.epoch_s * of_visit / (round_s * of_epoch))
         dominated = of_epoch > _DOMINATED * of_visit / before
         visits = min(visits, max(best, before / 2)) if dominated else min(visits, before)
-    return min(MOST_VISITS, max(FEWEST_VISITS, 2 * round(visits / 2)))
+    return min(MOST_VISITS, max(step, step * round(min(visits, MOST_VISITS) / step)))
 
 
 def split_variance(epochs: Floats, halves: Floats, visits: Floats) -> tuple[float, float] | None:

@@ -29,6 +29,11 @@ def usual_visits(narms: int) -> int:
     return 1 if narms == 1 else min(narms, MAX_VISITS)
 
 
+def visit_step(narms: int) -> int:
+    """Visits come in multiples of this where they are free: whole squares, and halves to compare."""
+    return max(2, min(narms, MAX_VISITS))
+
+
 def visit_order(narms: int, seed: int, epoch: int, case_key: str, visits: int) -> list[int]:
     """The arm indices in the order of one case's blocks within an epoch, each ``visits`` times.
 

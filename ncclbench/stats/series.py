@@ -3,9 +3,9 @@
 Every flag is a test at 1 %: of sound measurements one in a hundred is flagged. What each finds is measured
 by ``python benchmarks/coverage.py``, with sampling noise on top of the epochs' levels:
 
-* a steady drift of three times the spread of epochs is found in 96 % at 32 epochs, in 55 % at 16;
+* a steady drift of three times the spread of epochs is found in 96 % at 32 epochs, in 57 % at 16;
 * a level that lasts for four or eight epochs (correlation exp(-1/4) or exp(-1/8) from one to the next) in
-  95 % at 48 epochs, in 80 % at 32, in 30 % at 16: a few epochs cannot show it.
+  96 % at 48 epochs, in 81 % at 32, in 29 % at 16: a few epochs cannot show it.
 
 Both need eight epochs; warm-up needs three, and under six one in thirty may be flagged falsely.
 """

@@ -121,7 +121,7 @@ class Session:
             with self._folder.samples() as self._samples:
                 self._launch()
                 # With an epoch to a launch, as long as a case wants another.
-                while self._one_epoch and self._epochs_in_launch:
+                while self._one_epoch and self._epochs_in_launch and self._steering.is_open:
                     self._launch()
         except NcclbenchError as error:
             self._end("interrupted" if isinstance(error, Interrupted) else "failed", str(error))
@@ -250,14 +250,16 @@ class Session:
         )
 
     def _measured(self, message: protocol.Measured) -> None:
-        self._writer.append(b"".join(encode_unit(unit) for unit in message.units))
-        self._batches.setdefault(message.case, message.units[0].k)
         case = self._cases[message.case]
-        self._listener.measured(case, message.epoch, message.units, message.seconds)
         stop = self._steering.take(message.case, message.units, message.seconds)
+        lines = [encode_unit(unit) for unit in message.units]
         if stop is not None:
-            line = StopLine(message.case, stop.epochs, stop.why, stop.half_width)
-            self._writer.append(encode_line(line))
+            # With its last epoch in one write: neither is there without the other.
+            lines.append(encode_line(StopLine(message.case, stop.epochs, stop.why, stop.half_width)))
+        self._writer.append(b"".join(lines))
+        self._batches.setdefault(message.case, message.units[0].k)
+        self._listener.measured(case, message.epoch, message.units, message.seconds)
+        if stop is not None:
             self._listener.stopped(case, stop)
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -34,11 +34,15 @@ class TerminalListener:
     Args:
         as_json: standard output belongs to the JSON document, so no table.
         earlier: units of earlier attempts, as in ``Run.units``, where a run is resumed.
-        stopped: keys of the cases that get no more epochs for that.
+        stopped: why, by the keys of the cases that get no more epochs for that; None where nothing says.
     """
 
     def __init__(
-        self, *, as_json: bool = False, earlier: Earlier | None = None, stopped: Collection[str] = ()
+        self,
+        *,
+        as_json: bool = False,
+        earlier: Earlier | None = None,
+        stopped: Mapping[str, Stop | None] | None = None,
     ) -> None:
         self._out: TextIO | None = None if as_json else sys.stdout
         self._err: TextIO | None = sys.stderr
@@ -52,7 +56,8 @@ class TerminalListener:
         self._settled: dict[tuple[str, str | None], tuple[str, str]] = {}
         self._told: set[tuple[str, str, str]] = set()
         self._work_left: dict[str, float] = {}
-        self._stopped: set[str] = set(stopped)
+        self._stopped: set[str] = set(stopped or ())
+        self._stops = [stop for stop in (stopped or {}).values() if stop is not None]
         self._next_row = 0
 
     def started(
@@ -98,6 +103,7 @@ class TerminalListener:
         if self._progress is not None:
             self._progress.drop(self._work_left.pop(case.key, 0.0))
         self._stopped.add(case.key)
+        self._stops.append(stop)
         self._show_ready()
 
     def note(self, text: str) -> None:
@@ -114,6 +120,7 @@ class TerminalListener:
         for case in self._plan.planned:
             self._show_rows(case)
         self._lines(unmeasured_lines(self._plan, self._settled), self._out)
+        self._lines(precision_lines(self._plan, self._stops), self._out)
 
     def _show_ready(self) -> None:
         """Rows in the plan's order, whichever case was ready first: so far as nothing before them is open."""
@@ -209,6 +216,20 @@ def finding_lines(preflight: Sequence[Mapping[str, Any]], stream: TextIO | None)
         text = one_line(f"{what}{place}{': ' if mend else ''}{mend}")
         lines.append(f"{coloured(f'{severity}:', _COLOUR.get(severity, 'bold'), stream)} {text}")
     return lines
+
+
+def precision_lines(plan: Plan, stops: Sequence[Stop]) -> list[str]:
+    """How many cases are as precise as asked for, and how wide the others' intervals still are."""
+    if plan.precision is None or not stops:
+        return []
+    missed = [stop for stop in stops if stop.why != "precision"]
+    line = f"# within {plan.precision:.2%}: {len(stops) - len(missed)} of {len(stops)} cases"
+    if missed:
+        spent = sum(stop.why == "budget" for stop in missed)
+        widths = [stop.half_width for stop in missed if stop.half_width is not None]
+        widest = f", the widest interval {max(widths):.2%} either way" if widths else ""
+        line += f"; {spent} ran out of time{widest}: a longer --time-budget narrows it with its root"
+    return ["#", line]
 
 
 def unmeasured_lines(plan: Plan, settled: Mapping[tuple[str, str | None], tuple[str, str]]) -> list[str]:

@@ -9,7 +9,7 @@ import numpy as np
 from ncclbench.plan.memory import PATTERN_BYTES
 from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.plan.orders import Order, Orders
-from ncclbench.plan.schedule import creation_order, split_iterations, visit_order
+from ncclbench.plan.schedule import creation_order, split_iterations, visit_order, visit_step
 from ncclbench.tables.statistics import DEFAULT_STATISTIC, STATISTICS
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE, Place
@@ -161,13 +161,13 @@ class Measurement:
         case = self._plan.planned[order.case]
         turns = visit_order(len(arms), self._plan.seed, epoch, case.key, order.visits)
         operations = split_iterations(order.operations, order.visits)
+        step = visit_step(len(arms))
         delay_ns = self._delay_ns(order, arms, groups)
         slowed = self._plan.injection.arm if self._plan.injection is not None else None
         found = [ArmVisits(arm.id, [], [], delay_ns if arm.id == slowed else None) for arm in arms]
         k: int | None = None
         for turn, index in enumerate(turns):
-            # Rounds are made in pairs, so that every arm comes first as often.
-            if turn and turn % (2 * len(arms)) == 0 and self._is_over(order, before_s):
+            if turn and turn % (step * len(arms)) == 0 and self._is_over(order, before_s):
                 break
             arm, of_arm = arms[index], found[index]
             self._place.enter(order.case, self._plan.arms.index(arm), epoch)

@@ -327,8 +327,11 @@ class CaseRunner:
             last = self._ring.take()
             shift = self._fresh_data(last)
             batches[0 if graph else -1][-1] = self._bind(last, group)
-        if delay is not None and delay.timed:
-            batches = [[delayed(call, self._device, delay.ns) for call in batch] for batch in batches]
+        if delay is not None:
+            # The first call may measure the device's own clock, which a capture forbids.
+            self._device.delay(0)
+            timed_ns = delay.ns if delay.timed else 0
+            batches = [[delayed(call, self._device, timed_ns) for call in batch] for batch in batches]
         limit = self._patterns(True).safe_reductions if self._grows else None
         uses = _Uses(slots, k, graph, limit, self._fill)
 
