@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaincinv
 
 from ncclbench.stats.intervals import Floats, LogMean, log_mean, log_ratio
+from ncclbench.stats.rates import clopper_pearson
 from ncclbench.stats.series import series
 from ncclbench.stats.stopping import half_width, is_look, is_precise
 from ncclbench.stats.summary import epoch_quantiles
@@ -280,13 +280,6 @@ LEVELS = {
     "lasting 4 epochs": lasting_four,
     "lasting 8 epochs": lasting_eight,
 }
-
-
-def clopper_pearson(hits: int, count: int) -> tuple[float, float]:
-    """95 % interval of a rate (Clopper and Pearson, Biometrika 1934)."""
-    low = float(betaincinv(hits, count - hits + 1, 0.025)) if hits else 0.0
-    high = float(betaincinv(hits + 1, count - hits, 0.975)) if hits < count else 1.0
-    return low, high
 
 
 def _rate(hits: int, count: int) -> str:

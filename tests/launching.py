@@ -99,3 +99,10 @@ def spoil(folder: Path) -> None:
 def edit_meta(folder: Path, **changes: Any) -> None:
     meta = folder / "run.json"
     meta.write_text(json.dumps(json.loads(meta.read_text()) | changes))
+
+
+def inject(folder: Path) -> None:
+    """Let a written run say that its first arm was slowed on purpose."""
+    plan = json.loads((folder / "run.json").read_text())["plan"]
+    arm = plan["arms"][0]["id"]
+    edit_meta(folder, plan=plan | {"injection": {"arm": arm, "ranks": None, "us": 5.0, "fraction": None}})

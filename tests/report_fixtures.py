@@ -254,6 +254,7 @@ def make_resolution(op: str, nbytes: int, mode: str, smallest: float | None) -> 
         "correlated": False,
         "time_drift": 1.0,
         "time_drifts": False,
+        "warming": False,
         "spread_process": 0.012,
         "spread_group": 0.008,
         "spread_iteration": 0.11,

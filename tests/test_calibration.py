@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 from calibrating import quiet_environment
 from report_fixtures import make_case, make_run
-from scipy.stats import binomtest
 
-from ncclbench.compare.calibration import Measured, calibration, clopper_pearson, single_comparisons
+from ncclbench.compare.calibration import Measured, calibration, single_comparisons, starting_s
 from ncclbench.compare.components import components
 from ncclbench.stats.power import smallest_effect
 from ncclbench.store import calibrations
@@ -147,16 +146,6 @@ def test_a_clock_too_coarse_gives_no_components() -> None:
 # False verdicts.
 
 
-@pytest.mark.parametrize(("hits", "trials"), [(0, 18), (1, 18), (3, 60), (18, 18), (15, 200)])
-def test_the_interval_of_the_rate_is_the_exact_one(hits: int, trials: int) -> None:
-    exact = binomtest(hits, trials).proportion_ci(method="exact")
-    assert clopper_pearson(hits, trials) == pytest.approx((exact.low, exact.high))
-
-
-def test_no_comparison_says_nothing_of_the_rate() -> None:
-    assert clopper_pearson(0, 0) == (0.0, 1.0)
-
-
 def test_every_eight_epochs_are_a_comparison_judged_alone() -> None:
     run = known_run(equal_arms(np.random.default_rng(6), np.zeros(30), 0.05))
     rows = single_comparisons(run)
@@ -201,12 +190,15 @@ def test_equal_arms_are_seldom_called_different_and_unequal_ones_always() -> Non
 
 
 def test_resolution_is_the_power_of_the_epochs_that_fit() -> None:
-    document = calibrated(known_run(equal_arms(np.random.default_rng(9), np.zeros(64), 0.04)))
+    run = known_run(equal_arms(np.random.default_rng(9), np.zeros(64), 0.04), iters=64 * 6)
+    document = calibrated(run, group_s=0.005)
     (entry,) = document["resolution"]
     assert entry["spread"] == pytest.approx(0.04, rel=0.3)
-    assert entry["epochs"] == 40, "10 s at 0.25 s an epoch"
-    assert entry["smallest"] == smallest_effect(entry["spread"], 40)
-    assert entry["iters_in_epoch"] == 20
+    assert entry["epoch_s"] == 0.25
+    # Two groups of 5 ms are made in an epoch besides.
+    assert entry["epochs"] == int(10 / 0.26) == 38
+    assert entry["smallest"] == smallest_effect(entry["spread"], 38)
+    assert entry["iters_in_epoch"] == 6, "as asked for; 20 samples were measured"
     assert entry["time_us"] == pytest.approx(500, rel=0.05)
     # 20 samples of about 500 us on each of two arms.
     assert entry["timed_s"] == pytest.approx(0.02, rel=0.05)
@@ -220,8 +212,31 @@ def test_resolution_is_the_power_of_the_epochs_that_fit() -> None:
 
 def test_a_budget_for_less_than_six_epochs_finds_nothing() -> None:
     run = known_run(equal_arms(np.random.default_rng(10), np.zeros(16), 0.04))
-    (entry,) = calibration(Measured(run, [], [], {CASE.key: 2.5}), 10.0)["resolution"]
+    (entry,) = calibration(Measured(run, [], [], {CASE.key: 2.1}, 0.01), 10.0)["resolution"]
     assert (entry["epochs"], entry["smallest"]) == (4, None)
+
+
+def test_cases_share_the_groups_of_an_epoch() -> None:
+    run = make_run(ops=["all_reduce"], sizes=[8, 4096], modes=["isolated"], arms=ARMS, epochs=8, iters=80)
+    run.meta["environment"] = quiet_environment()
+    keys = [case.key for case in run.plan.planned]
+
+    def epochs() -> list[int]:
+        document = calibration(Measured(run, [], [], dict.fromkeys(keys, 0.75), 0.5), budget_s=10.0)
+        return [entry["epochs"] for entry in document["resolution"]]
+
+    # Two groups of half a second, for two cases.
+    assert epochs() == [8, 8]
+    del run.units[keys[1], "gloo#2"]
+    assert epochs() == [5], "what is not measured bears no share"
+
+
+def test_starting_processes_is_what_remains_without_cases_and_groups() -> None:
+    beside = make_run(ops=["all_reduce"], sizes=[8], modes=["isolated"], arms=ARMS, epochs=3)
+    alone = make_run(ops=["all_reduce"], sizes=[8], modes=["isolated"], arms=ARMS[:1], epochs=3)
+    # Six groups and three, beside 0.5 s: the same is found from both.
+    assert starting_s([beside, alone], [0.5 + 6 * 0.02, 0.5 + 3 * 0.02], 0.02) == pytest.approx(0.5)
+    assert starting_s([beside], [0.0], 0.02) == 0.0
 
 
 def test_drift_and_dependence_are_told_apart() -> None:
@@ -270,11 +285,10 @@ def test_beside_over_alone_is_paired_by_round() -> None:
 
 def test_a_document_is_what_readers_expect() -> None:
     run = known_run(equal_arms(np.random.default_rng(13), np.zeros(16), 0.04))
-    document = calibrated(run, process_s=0.4)
+    document = calibrated(run, group_s=0.003, process_s=0.4)
     msgspec.convert(document, calibrations.Calibration)
     json.dumps(document, allow_nan=False)
-    # Groups of the fixture: 2.4 ms and 0.8 ms, 9 ms more in epoch 0, a little more on rank 1.
-    assert document["group_s"] == pytest.approx(0.0034, rel=0.1)
+    assert (document["group_s"], document["process_s"]) == (0.003, 0.4)
     assert (document["hosts"], document["nranks"], document["backend"]) == (["node-00"], 2, "gloo")
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pytest
-from calibrating import document_of, entry
+import time
+from pathlib import Path
 
-from ncclbench.terminal.calibration import calibration_lines, conclusion
+import pytest
+from calibrating import document_of, entry, quiet_environment
+from report_fixtures import make_run
+
+from ncclbench.terminal.calibration import CalibrationListener, calibration_lines, conclusion
 
 SHOWN = {
     "false": {"false_verdicts": 40, "false_verdict_rate": 0.2, "rate_low": 0.147, "rate_high": 0.262},
@@ -60,3 +64,20 @@ def test_a_calibration_of_nothing_says_so() -> None:
     nothing = document_of(comparisons=0, false_verdicts=0, rate_low=0.0, rate_high=1.0)
     (said,) = conclusion(nothing)
     assert said.startswith("no case could be measured")
+
+
+def test_what_epochs_take_beside_their_cases_is_found_between_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now_s)
+    plan = make_run(ops=["all_reduce"], sizes=[8, 4096], modes=["isolated"], epochs=3).plan
+    listener = CalibrationListener([plan, plan], Path("cal"), as_json=True)
+    for groups_s in (0.5, 0.25):
+        listener.started(Path("cal"), plan, quiet_environment(), [])
+        now_s += 7.0  # until processes are there
+        for epoch in range(3):
+            now_s += groups_s
+            for case, case_s in zip(plan.planned, (1.0, 2.0), strict=True):
+                now_s += case_s
+                listener.measured(case, epoch, [], case_s)
+    assert listener.overhead_s == [[0.5, 0.5], [0.25, 0.25]]
+    assert listener.seconds[1] == {plan.planned[0].key: [1.0] * 3, plan.planned[1].key: [2.0] * 3}

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import msgspec
 import pytest
 from sweeping import Outcome, Running, lines, run, wait_until
 
+from ncclbench.compare.forecast import forecast
 from ncclbench.store import calibrations
 from ncclbench.store.reader import load_run
 
@@ -56,9 +58,10 @@ def test_the_document_holds_what_is_promised(done: Outcome, folder: Path) -> Non
         (8, "isolated"),
         (4096, "isolated"),
     ]
+    share_s = 2 * document["calibration"]["group_s"] / 2
     for entry in document["resolution"]:
         assert 0 < entry["timed_s"] < entry["epoch_s"] < 5
-        assert entry["epochs"] == int(5 / entry["epoch_s"])
+        assert entry["epochs"] == int(5 / (entry["epoch_s"] + share_s))
         assert entry["smallest"] > 0
         assert entry["iters_in_epoch"] == 6
         assert entry["beside_over_alone"]["ci_low"] < entry["beside_over_alone"]["ci_high"]
@@ -188,7 +191,7 @@ def test_torchrun_places_the_ranks_and_rank_0_speaks_alone(tmp_path: Path) -> No
     (tmp_path / "data").write_text("no folder")
     outcome = run(
         *(sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "-m", "ncclbench"),
-        *("calibrate", "--sizes", "64", "--modes", "isolated", "--epochs", "8", "-n", "16", "--json"),
+        *("calibrate", "--sizes", "64", "--modes", "back-to-back", "--epochs", "8", "-n", "160", "--json"),
         *("--out", tmp_path / "run"),
         env={"XDG_DATA_HOME": str(tmp_path / "data")},
     )
@@ -198,6 +201,13 @@ def test_torchrun_places_the_ranks_and_rank_0_speaks_alone(tmp_path: Path) -> No
     assert outcome.document["kept"] is None
     assert outcome.err.count("cannot keep the calibration") == 1
     assert (tmp_path / "run" / "calibration.json").exists()
+    # Batches are of many operations, and few samples; what it took foretells itself.
+    (entry,) = outcome.document["resolution"]
+    equal = load_run(tmp_path / "run" / "equal")
+    assert entry["iters_in_epoch"] == 20
+    assert all(unit.total_us.shape[1] <= 6 for units in equal.units.values() for unit in units)
+    (row,) = forecast(replace(equal.plan, time_budget_s=None), outcome.document["calibration"]).rows
+    assert row["epoch_s"] == pytest.approx(entry["epoch_s"])
 
 
 @pytest.mark.parametrize(

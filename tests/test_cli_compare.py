@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from launching import MONDAY, TUESDAY, edit_meta, spoil, store
+from launching import MONDAY, TUESDAY, edit_meta, inject, spoil, store
 
 from ncclbench.cli.app import run as run_command
 
@@ -18,7 +18,7 @@ ROW_KEYS = {
     *("op", "dtype", "redop", "root", "nbytes", "count", "topology", "mode", "async", "in_place", "nranks"),
     *("statistic", "base", "new", "base_us", "new_us", "ratio", "ci_low", "ci_high", "p_holm", "verdict"),
     *("tail", "beyond_margin", "epochs", "shift", "between_modes", "drift", "drifts", "autocorrelation"),
-    *("correlated", "unit", "detectable", "stopped", "half_width"),
+    *("correlated", "unit", "detectable", "stopped", "half_width", "doubt", "fence_bound"),
 }
 
 
@@ -192,6 +192,9 @@ def test_the_last_good_run_of_the_same_hosts_is_taken(
     store(tmp_path / "other", f"{MONDAY}T14:30:00Z", ops=("broadcast",), seed=6)
     wrong = store(tmp_path / "wrong", f"{MONDAY}T15:00:00Z", seed=7)
     spoil(wrong)
+    slowed = store(tmp_path / "slowed", f"{MONDAY}T15:30:00Z", seed=11)
+    inject(slowed)
+    store(tmp_path / "others", f"{MONDAY}T15:40:00Z", seed=12, arms=("nccl2", "nccl-legacy"))
     cut = store(tmp_path / "cut", f"{MONDAY}T16:00:00Z", seed=8)
     edit_meta(cut, status="interrupted")
     (tmp_path / "damaged").mkdir()
@@ -202,11 +205,21 @@ def test_the_last_good_run_of_the_same_hosts_is_taken(
     assert document["notes"][0] == f"--baseline last took {good}"
 
 
+def test_a_single_arm_may_have_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    new = store(tmp_path / "new", f"{TUESDAY}T12:00:00Z", seed=9, arms=("nccl2",))
+    old = store(tmp_path / "old", f"{MONDAY}T12:00:00Z", seed=2, arms=("nccl-legacy",))
+    assert compare(capsys, "--baseline", "last", new)[1]["base"]["runs"] == [str(old)]
+
+
 def test_without_a_good_run_it_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     new = store(tmp_path / "new", f"{TUESDAY}T12:00:00Z", seed=9)
     store(tmp_path / "elsewhere", f"{MONDAY}T13:00:00Z", host="node-07", seed=5)
+    inject(store(tmp_path / "slowed", f"{MONDAY}T14:00:00Z", seed=6))
+    store(tmp_path / "others", f"{MONDAY}T15:00:00Z", seed=7, arms=("nccl2", "nccl-legacy"))
     line = refused(capsys, "--baseline", "last", new)
     assert "1 on other hosts" in line
+    assert "1 slowed on purpose" in line
+    assert "1 without arm gloo" in line
     assert str(new) in line
 
 
@@ -234,6 +247,18 @@ def test_the_gate(arguments: Sequence[str], code: int, gate: str, capsys: pytest
     ended, document = compare(capsys, *arguments)
     assert (ended, document["gate"], document["ok"]) == (code, gate, gate == "pass")
     assert f"gate {gate.upper()}: " in document["message"]
+
+
+def test_the_gate_names_what_it_cannot_see(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fewer = [store(tmp_path / f"fewer-{seed}", seed=seed, sizes=(4096,)) for seed in range(71, 75)]
+    gone = ("--base", *some("before", 4), "--new", *fewer, "--fail-on", "slower:60%")
+    code, document = compare(capsys, *gone)
+    assert (code, document["gate"]) == (1, "fail")
+    assert "1 not compared (which counts as fail)" in document["message"]
+    assert "NEW has no all_reduce of 65536 bytes" in document["message"]
+    assert compare(capsys, *gone, "--unclear", "pass")[0] == 0
+    added = ("--base", *fewer, "--new", *some("before", 4), "--fail-on", "slower:60%")
+    assert compare(capsys, *added)[0] == 0
 
 
 def test_wrong_data_end_with_1_whatever_is_asked(

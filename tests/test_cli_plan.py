@@ -62,6 +62,16 @@ def test_a_budget_is_the_upper_bound_where_nothing_else_is_known() -> None:
     assert outcome.document["seconds"] == 60.0
     assert outcome.document["seconds_at_most"] is True
     assert [row["seconds"] for row in outcome.document["rows"]] == [30.0, 30.0]
+    assert [row["epochs"] for row in outcome.document["rows"]] == [None, None]
+
+
+def test_one_arm_with_a_precision_takes_at_most_its_budget() -> None:
+    keep(entry())
+    options = ("--backends", "gloo", "--sizes", "64K", "--modes", "isolated", "--precision", "2%")
+    assert "at most 60.5 s" in last_line(run(*PLAN, *options))
+    document = run(*PLAN, *options, "--json").document
+    assert document["seconds_at_most"] is True
+    assert [(row["epochs"], row["seconds_from"]) for row in document["rows"]] == [(None, "budget")]
 
 
 def test_a_margin_out_of_reach_is_said_plainly_with_what_would_reach_it() -> None:

@@ -16,15 +16,6 @@ from ncclbench.stats.intervals import Floats, Margin, log_ratio_of_two
 MARGIN = Margin(0.03, 0.0)
 TRIALS = 2000
 
-# What ``--json`` promises of a comparison, besides the case's keys; more keys are welcome.
-# fmt: off
-CONTRACT = {
-    "statistic", "base", "new", "ratio", "ci_low", "ci_high", "p_holm", "verdict", "tail", "beyond_margin",
-    "epochs", "unit", "base_us", "new_us", "shift", "between_modes", "drift", "drifts", "autocorrelation",
-    "correlated", "detectable", "stopped", "half_width",
-}
-# fmt: on
-
 NOISES = {
     "normal": lambda generator, sd, shape: 1 + sd * generator.normal(size=shape),
     "log-normal": lambda generator, sd, shape: generator.lognormal(0, sd, shape),

@@ -24,7 +24,7 @@ MARGIN = Margin(0.03, 0.0)
 CONTRACT = {
     "statistic", "base", "new", "ratio", "ci_low", "ci_high", "p_holm", "verdict", "tail", "beyond_margin",
     "epochs", "unit", "base_us", "new_us", "shift", "between_modes", "drift", "drifts", "autocorrelation",
-    "correlated", "detectable", "stopped", "half_width",
+    "correlated", "detectable", "stopped", "half_width", "doubt", "fence_bound",
 }
 # fmt: on
 
@@ -106,8 +106,8 @@ def test_a_fenced_mode_is_held_to_its_skew() -> None:
         for units in run.units.values():
             units[:] = [replace(unit, start_us=np.full((2, 20), [[0.0], [skew_us]])) for unit in units]
         row = compare_run(run)[0]
-        told[skew_us] = (row["verdict"], row["note"])
-    assert told == {0.5: ("same", None), 5.0: ("unclear", FENCE_BOUND)}
+        told[skew_us] = (row["verdict"], row["doubt"], row["fence_bound"])
+    assert told == {0.5: ("same", None, False), 5.0: ("unclear", FENCE_BOUND, True)}
 
 
 def test_what_could_not_be_measured_is_unclear_and_what_never_could_is_no_row() -> None:
@@ -152,6 +152,38 @@ def test_epochs_that_follow_each_other_make_a_doubt() -> None:
     assert (row["verdict"], row["beyond_margin"], row["detectable"]) == ("unclear", False, None)
     assert row["note"] == CORRELATED
     assert row["ratio"] == pytest.approx(1.1, rel=0.02)  # shown all the same
+
+
+def test_a_doubt_is_told_by_its_own_key() -> None:
+    """What else a note says is none: readers tell why a word is unclear from the doubt alone."""
+    run = two_arms(slower={}, sizes=[8, 16, 32])
+    first, second, _ = (entry.case.key for entry in run.plan.cases)
+    run.units.pop((first, "b"))
+    run.statuses[first, "b"] = ("failed", "rank 1 hung")
+    for arm in ("a", "b"):
+        run.units[second, arm] = run.units[second, arm][:4]
+    doubts = [(row["verdict"], row["doubt"]) for row in compare_run(run)]
+    assert doubts == [
+        ("unclear", "b: rank 1 hung"),
+        ("unclear", "4 epochs on both arms, a verdict needs 6"),
+        ("same", None),
+    ]
+
+
+def test_epochs_of_few_samples_say_nothing_of_tails() -> None:
+    row = compare_run(two_arms(sizes=[8], iters=90, slower={}))[0]
+    assert (row["verdict"], row["tail"]) == ("same", None)
+    assert row["p90_ratio"] is row["p90_ci_low"] is row["p90_ci_high"] is None
+    reasons = {entry["quantile"]: entry["reason"] for entry in row["shift"]}
+    assert reasons == {
+        "p10": "p10 needs 10 samples in every epoch, not 9",
+        "p25": None,
+        "median": None,
+        "p90": "p90 needs 10 samples in every epoch, not 9",
+    }
+    assert [entry["ratio"] is None for entry in row["shift"]] == [True, False, False, True]
+    enough = compare_run(two_arms(sizes=[8], iters=100, slower={}))[0]
+    assert None not in (enough["p90_ratio"], *(entry["ratio"] for entry in enough["shift"]))
 
 
 def test_a_drift_is_a_note_and_no_doubt() -> None:

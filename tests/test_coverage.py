@@ -63,9 +63,3 @@ def test_drift_and_dependence_are_flagged(levels: str, flag: int, low: float, hi
     shape = (TRIALS, 48)
     hits = coverage.flagged(coverage.LAWS[0], generator, TRIALS, coverage.LEVELS[levels](generator, shape))
     assert low <= hits[flag] / TRIALS <= high
-
-
-def test_clopper_pearson_by_the_tables() -> None:
-    assert coverage.clopper_pearson(0, 60) == pytest.approx((0.0, 0.0596), abs=1e-4)
-    assert coverage.clopper_pearson(3, 60) == pytest.approx((0.0104, 0.1392), abs=1e-4)
-    assert coverage.clopper_pearson(60, 60)[1] == 1.0

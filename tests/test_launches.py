@@ -11,8 +11,9 @@ import pytest
 from launching import AFTER, BEFORE, compared, launch, launches, only_row, with_plan
 from scipy import stats
 
+from ncclbench.compare.between import Hosts, unit_of
 from ncclbench.compare.launches import compare_sides
-from ncclbench.compare.overview import by_collective, typical_ratio
+from ncclbench.compare.overview import by_collective, flat, typical_ratio
 from ncclbench.compare.sides import Side
 from ncclbench.plan.model import Injection
 from ncclbench.stats.intervals import Margin
@@ -160,7 +161,89 @@ def test_hosts_that_are_mostly_on_one_side_allow_no_claim() -> None:
     assert only_row(compared(on_hosts("aabb", 1.0, 0), on_hosts("bbaa", 1.2, 50)))["verdict"] == "slower"
 
 
+def hosts(*launches: str) -> list[Hosts]:
+    """Of each launch the hosts, a letter each."""
+    return [frozenset(names) for names in launches]
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "unit"),
+    [
+        (hosts("a", "b", "c", "d"), hosts("e", "f", "g", "h"), "nodes"),
+        (hosts("ab", "cd", "ef", "gh"), hosts("ij", "kl", "mn", "op", "op"), "nodes"),
+        # All of the base's launches share a host, so they are one node and its changing neighbours.
+        (hosts("ab", "ac", "ad", "ae"), hosts("f", "g", "h", "i"), "launches"),
+        (hosts("f", "g", "h", "i"), hosts("ab", "ac", "ad", "ae"), "launches"),
+        (hosts("a", "b", "c", ""), hosts("e", "f", "g", "h"), "launches"),
+        (hosts("a", "a", "b", "c"), hosts("e", "f", "g", "h"), "launches"),
+    ],
+)
+def test_nodes_are_launches_that_share_no_host(base: list[Hosts], new: list[Hosts], unit: str) -> None:
+    told, doubt, note = unit_of(base, new)
+    assert (told, doubt) == (unit, None)
+    assert (note is None) == (unit == "nodes")
+    assert note is None or "about these nodes only" in note
+
+
+@pytest.mark.parametrize(
+    ("base", "new"),
+    [
+        (hosts("ab"), hosts("bc")),
+        (hosts("ab", "ab", "ab", "ab"), hosts("bc", "bc", "bc", "bc")),
+        (hosts("a", "b", "c", "d"), hosts("d", "e", "f", "g")),
+        (hosts("ab", "cd"), hosts("a", "b")),
+    ],
+)
+def test_sides_that_share_some_hosts_allow_no_claim(base: list[Hosts], new: list[Hosts]) -> None:
+    doubt = unit_of(base, new)[1]
+    assert doubt is not None
+    assert "some hosts are on both sides" in doubt
+
+
+def test_the_same_sets_of_hosts_are_launched_on_alike() -> None:
+    assert unit_of(hosts("ab", "ac"), hosts("ac", "ab", "ab", "ac")) == ("launches", None, None)
+    doubt = unit_of(hosts("ab", "ac"), hosts("ac", "ac", "ab"))[1]
+    assert doubt is not None
+    assert "not equally often" in doubt
+
+
+def test_a_host_of_both_sides_makes_every_row_unclear() -> None:
+    def on_two(first: int, factor: float, second: str) -> list[Run]:
+        runs = launches([factor * each for each in BEFORE], first, hosts=2)
+        for run in runs:
+            run.meta["environment"]["hosts"][1]["name"] = second
+        return runs
+
+    row = only_row(compared(on_two(0, 1.0, "node-01"), on_two(50, 1.5, "node-02")))
+    assert (row["verdict"], row["beyond_margin"]) == ("unclear", False)
+    assert "some hosts are on both sides" in row["doubt"]
+
+
 # The whole.
+
+
+def test_rows_of_launches_have_every_key_of_rows_of_epochs() -> None:
+    run = launch(1, arms=("gloo", "gloo#2"))
+    epochs = only_row(compare_sides(Side([run], "gloo", "old"), Side([run], "gloo#2", "young")))
+    for comparison in (compared([launch(1)], [launch(2)]), compared(launches(BEFORE), launches(AFTER, 50))):
+        row = only_row(comparison)
+        sides = {f"{side}_{key}" for side in ("base", "new") for key in ("arm", "launches", "spread")}
+        assert row.keys() == epochs.keys() | sides
+
+
+def test_epochs_of_few_samples_say_nothing_of_tails() -> None:
+    base, new = (launches(factors, first, iters=54) for factors, first in ((BEFORE, 0), (BEFORE, 50)))
+    row = only_row(compared(base, new, margin=Margin(0.1, 0.0)))
+    assert (row["verdict"], row["tail"]) == ("same", None)
+    assert row["p90_ratio"] is row["p90_ci_low"] is row["p90_ci_high"] is None
+    shift = {entry["quantile"]: entry for entry in row["shift"]}
+    for name in ("p10", "p90"):
+        assert shift[name]["ratio"] is shift[name]["ci_low"] is shift[name]["ci_high"] is None
+        assert shift[name]["reason"] == f"{name} needs 10 samples in every epoch, not 9"
+    for name in ("p25", "median"):
+        assert shift[name]["ratio"] == pytest.approx(1.0, abs=0.02)
+        assert shift[name]["reason"] is None
+    assert flat(row)["shift_p90_ratio"] is None
 
 
 def test_all_rows_are_one_family() -> None:

@@ -75,6 +75,16 @@ def test_three_arms_share_the_quantiles() -> None:
     )
 
 
+def test_ratio_by_quantile_leaves_out_what_few_samples_cannot_tell() -> None:
+    run = arms_run(epochs=12, iters=108)
+    (options,) = figures_of(run)["shift"].plots.values()
+    plot = next(iter(options.values()))
+    assert plot.layout["xaxis"]["ticktext"] == ["p25", "median"]
+    assert len(plot.data[0]["y"]) == 2
+    assert "Not drawn: p10 needs 10 samples in every epoch, not 9. Not drawn: p90 " in plot.note
+    assert page_of(run).ids() >= {"comparison"}
+
+
 # --- marks
 
 
@@ -310,5 +320,5 @@ def test_ends_of_an_interval_have_the_same_digits() -> None:
 def test_detail_without_an_interval_says_what_it_rests_on() -> None:
     row = {"verdict": "unclear", "ratio": 1.2, "ci_low": None, "ci_high": None, "statistic": "p25"}
     row |= {"base_launches": 1, "new_launches": 1, "epochs": 8, "note": "these two launches differ"}
-    row |= {"tail": None, "detectable": None, "between_modes": False}
+    row |= {"tail": None, "detectable": None, "between_modes": False, "unit": "launches"}
     assert detail_text(row) == "1.20x time, unclear; 1 and 1 launches; these two launches differ"

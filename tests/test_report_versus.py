@@ -248,3 +248,58 @@ def test_several_arms_make_several_pairs() -> None:
     assert len(verdict["tables"]) == 2
     assert [column.title for column in panel("table", comparison)["columns"]][:2] == ["base", "new"]
     assert len({series.colour for series in Versus(comparison, None).series.values()}) == 4
+
+
+# --- calibration
+
+
+def calibrated(label: str, hosts: str, smallest: float, **settings: Any) -> list[Run]:
+    known = make_calibration(("all_reduce", 4096, "isolated", smallest)) | {"hosts": [hosts]}
+    runs = make_launches(label, 5, calibration=known, **QUIET, **settings)
+    for run in runs:
+        run.meta["environment"]["hosts"][0]["name"] = hosts
+    return runs
+
+
+def details(comparison: Comparison) -> str:
+    """What is said of every case where there is no room for its row."""
+    tables = panel("verdict", comparison)["tables"]
+    cells = [cell for table in tables for line in table["lines"] for cell in line["cells"]]
+    return "\n".join(cell["detail"] for cell in cells if cell is not None)
+
+
+def test_calibration_in_one_job_is_not_quoted_beside_launches() -> None:
+    comparison = sides(calibrated("monday", "hopper", 0.021), calibrated("tuesday", "blackwell", 0.034))
+    assert "calibrated" not in details(comparison)
+    base, new, of_one_job = panel("verdict", comparison)["calibration"]
+    assert base.startswith("The base side: A/A on this machine, ")
+    assert "resolves 2.1 %" in base
+    assert new.startswith("The new side: A/A on this machine, ")
+    assert "resolves 3.4 %" in new
+    assert "within one job" in of_one_job
+    assert of_one_job in Page(render_comparison(comparison)).text
+
+
+def test_calibration_of_both_sides_is_quoted_once() -> None:
+    comparison = sides(calibrated("monday", "hopper", 0.021), calibrated("tuesday", "hopper", 0.021, seed=7))
+    line, of_one_job = panel("verdict", comparison)["calibration"]
+    assert line.startswith("A/A on this machine, ")
+    assert "within one job" in of_one_job
+
+
+def test_calibration_is_quoted_beside_arms_of_one_job() -> None:
+    known = make_calibration(("all_reduce", 4096, "isolated", 0.021))
+    run = make_run(arms=("a", "b"), calibration=known, **{**QUIET, "epochs": 12, "iters": 240})
+    comparison = compare_sides(Side([run], "a", "demo:a"), Side([run], "b", "demo:b"))
+    assert details(comparison).count("calibrated: 2.1 % can be found in 20 s") == 1
+    (line,) = panel("verdict", comparison)["calibration"]
+    assert line.startswith("A/A on this machine, ")
+
+
+def test_page_without_tails_is_drawn() -> None:
+    comparison = launches(iters=10)
+    (figure,) = [each for each in panel("ratios", comparison)["figures"] if each.name == "shift"]
+    plot = next(iter(next(iter(figure.plots.values())).values()))
+    assert plot.layout["xaxis"]["ticktext"] == ["p25", "median"]
+    assert "p90 needs 10 samples" in plot.note
+    assert "tuesday against monday" in Page(render_comparison(comparison)).text

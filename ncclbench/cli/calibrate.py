@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     SectionedCommand,
     exit_zero_option,
@@ -255,39 +255,34 @@ def _lead(job: Job, parts: Sequence[_Part], opened: RunFolder, params: Mapping[s
     folder = parts[0].folder.parent
     listener = CalibrationListener([part.plan for part in parts], folder, as_json=params["as_json"])
     try:
-        process_s = _measure(job, parts, opened, listener)
+        outside_s = _measure(job, parts, opened, listener)
     except NcclbenchError as error:
         return _cut_short(error, folder, any(listener.seconds), params)
-    return _conclude(parts, listener, process_s, params)
+    return _conclude(parts, listener, outside_s, params)
 
 
-def _measure(job: Job, parts: Sequence[_Part], opened: RunFolder, listener: CalibrationListener) -> float:
-    """Measure the parts one after the other; the seconds that new processes take beyond their epochs.
+def _measure(
+    job: Job, parts: Sequence[_Part], opened: RunFolder, listener: CalibrationListener
+) -> dict[str, float]:
+    """Measure the parts one after the other; by name, the seconds of each that its cases did not take.
 
     Raises:
         NcclbenchError: a part ended early; those before it are whole, and it is kept as far as it came.
     """
     from ncclbench.supervise.session import Description, Session, new_meta
 
-    starting_s = []
+    outside_s = {}
     try:
         for number, part in enumerate(parts):
-            meta = new_meta(part.plan, Description(_typed(), part.folder.name, datetime.now(UTC)))
+            meta = new_meta(part.plan, Description(typed_command(), part.folder.name, datetime.now(UTC)))
             before_s = time.monotonic()
             with opened if number == 0 else _open(part.folder) as folder:
                 Session(job, part.plan, folder, meta, None, listener, _load_the_rest).measure()
             measuring_s = sum(chain.from_iterable(listener.seconds[number].values()))
-            starting_s.append(time.monotonic() - before_s - measuring_s)
+            outside_s[part.folder.name] = time.monotonic() - before_s - measuring_s
     finally:
         listener.ended()
-    # The first part pays what comes once, and has more epochs.
-    return max(0.0, median(starting_s[1:]))
-
-
-def _typed() -> list[str]:
-    """The command line as typed; bytes that are no text are shown as such."""
-    words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
-    return ["ncclbench", *words]
+    return outside_s
 
 
 def _load_the_rest() -> None:
@@ -309,23 +304,32 @@ def _cut_short(error: NcclbenchError, folder: Path, measured: bool, params: Mapp
 
 
 def _conclude(
-    parts: Sequence[_Part], listener: CalibrationListener, process_s: float, params: Mapping[str, Any]
+    parts: Sequence[_Part],
+    listener: CalibrationListener,
+    outside_s: Mapping[str, float],
+    params: Mapping[str, Any],
 ) -> int:
     """Analyse what was measured, keep it for this machine, show it, and find the exit code."""
     from ncclbench.compare.advice import ALLOWED_RATE
-    from ncclbench.compare.calibration import Measured, calibration
+    from ncclbench.compare.calibration import Measured, calibration, starting_s
     from ncclbench.store.folder import replace_file
     from ncclbench.store.reader import load_run
     from ncclbench.terminal.calibration import calibration_lines, conclusion
 
     runs = {part.folder.name: load_run(part.folder) for part in parts}
     of_equal = listener.seconds[0]
+    overhead_s = listener.overhead_s[0]
+    group_s = median(overhead_s) / len(parts[0].plan.arms) if overhead_s else None
+    # The first part pays what comes once.
+    brief = [name for name in runs if name != EQUAL]
+    outside = [outside_s[name] for name in brief]
     measured = Measured(
         equal=runs[EQUAL],
         alone=[runs[f"alone-{number + 1}"] for number in range(_ROUNDS)],
         beside=[runs[f"beside-{number + 1}"] for number in range(_ROUNDS)],
         epoch_s={case: median(seconds) for case, seconds in of_equal.items()},
-        process_s=process_s,
+        group_s=group_s,
+        process_s=starting_s([runs[name] for name in brief], outside, group_s or 0.0),
     )
     folder = parts[0].folder.parent
     found = calibration(measured, params["time_budget"])

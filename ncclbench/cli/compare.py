@@ -90,7 +90,7 @@ def _runs_option(name: str, text: str) -> Decorator[Any]:
         "--baseline",
         metavar="last",
         parse=values.one_of(("last",)),
-        help="The base is the last good run beside NEW: complete, right data, same hosts and ranks.",
+        help="The base is the last good run beside NEW: complete, right, not slowed, same hosts and ranks.",
     ),
     option(
         "--statistic",
@@ -153,7 +153,7 @@ def command(**params: Any) -> int:
     if params["baseline"]:
         comparison.notes.insert(0, f"--baseline last took {base.runs[0].folder}")
     gate = Gate(params["fail_on"], params["unclear"]) if params["fail_on"] else None
-    result = judge_gate(comparison.rows, gate, bool(comparison.wrong)) if gate else None
+    result = judge_gate(comparison.rows, gate, comparison.unpaired, bool(comparison.wrong)) if gate else None
     held = gate_line(result, gate) if gate and result else None
     answer = [line for line in (_wrong_words(comparison), conclusion(comparison), held) if line]
     if table is not None:

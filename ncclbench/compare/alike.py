@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ncclbench.compare.rows import NEVER_MEANT
 from ncclbench.compare.sides import Side
 from ncclbench.errors import RequestError
 from ncclbench.plan.model import Case
@@ -13,9 +14,6 @@ from ncclbench.stats.rows import outcome, run_statistic
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
-
-# A case that was never to run is no comparison; one that failed is, and its answer is unclear.
-_NEVER_MEANT = {"skipped", "unavailable"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +90,8 @@ def pair_cases(
     """Cases equal in every key, arm by arm, in the base's order; and what found no partner.
 
     Returns:
-        the pairs, and ``unpaired``: ``case`` (its key), ``side`` ("base", "new": who has it, or "both")
-        and ``reason``.
+        the pairs, and ``unpaired``: ``case`` (its key, or "all"), ``side`` (where it was to run: "base",
+        "new", "both" or "neither") and ``reason``.
     """
     ours, theirs = _Cases(base), _Cases(new)
     pairs: list[Pair] = []
@@ -104,10 +102,12 @@ def pair_cases(
 
     for key, case in ours.cases.items():
         if key not in theirs.cases:
-            leave(key, "base", theirs.why_not(case, "NEW", "BASE"))
+            meant = any(_was_meant(ours.measured(key, arm)) for arm, _ in arms)
+            leave(key, side_that_has_it(meant, False), theirs.why_not(case, "NEW", "BASE"))
     for key, case in theirs.cases.items():
         if key not in ours.cases:
-            leave(key, "new", ours.why_not(case, "BASE", "NEW"))
+            meant = any(_was_meant(theirs.measured(key, arm)) for _, arm in arms)
+            leave(key, side_that_has_it(False, meant), ours.why_not(case, "BASE", "NEW"))
     for base_arm, new_arm in arms:
         for key, case in ours.cases.items():
             if key not in theirs.cases:
@@ -117,7 +117,7 @@ def pair_cases(
             idle = _never_meant(one, other)
             unlike = idle or _unlike(case, one, other, statistic)
             if unlike is not None:
-                leave(key, "both" if idle is None else _who_has_it(one, other), f"{named}{unlike}")
+                leave(key, side_that_has_it(_was_meant(one), _was_meant(other)), f"{named}{unlike}")
                 continue
             name = statistic or _statistics(one, other)[0]
             pairs.append(Pair(case, base_arm, new_arm, one, other, name, _obstacle(one, other)))
@@ -152,7 +152,7 @@ class _Cases:
                 found.never.append("not in the plan" if arm is not None else f"no arm {arm_id}")
                 continue
             status, reason = outcome(run, entries[key], arm)
-            if status in _NEVER_MEANT:
+            if status in NEVER_MEANT:
                 found.never.append(f"{status}: {reason}")
             elif status != "ok":
                 found.failures.append(f"{run.folder.name}: {reason}")
@@ -182,18 +182,24 @@ class _Cases:
         return told or f"{without} has another count of elements"
 
 
+def side_that_has_it(base: bool, new: bool) -> str:
+    """The ``side`` of an unpaired case, of whether it was to run on each side."""
+    if base == new:
+        return "both" if base else "neither"
+    return "base" if base else "new"
+
+
+def _was_meant(side: Measured) -> bool:
+    """Whether the case was to run on the side."""
+    return bool(side.launches or side.failures)
+
+
 def _never_meant(base: Measured, new: Measured) -> str | None:
     """Why a case that both plans hold was not to run on a side."""
     for name, side in (("BASE", base), ("NEW", new)):
-        if not side.launches and not side.failures:
+        if not _was_meant(side):
             return f"{name}: {side.never[0]}"
     return None
-
-
-def _who_has_it(base: Measured, new: Measured) -> str:
-    if base.launches and not new.launches:
-        return "base"
-    return "new" if new.launches and not base.launches else "both"
 
 
 def _unlike(case: Case, base: Measured, new: Measured, statistic: str | None) -> str | None:

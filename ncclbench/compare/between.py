@@ -33,6 +33,7 @@ class Observed:
         us: the statistic, shape (launches,).
         shift_us: the quantiles of ``SHIFT``, shape (launches, len(SHIFT)).
         fastest_us: the statistic of the minimum over ranks, shape (launches,).
+        fewest_samples: in any epoch of any launch.
         hosts: the names of each launch's hosts.
         spread: standard deviation over epochs of the log of the statistic, within launches; None where no
             launch has two epochs.
@@ -42,6 +43,7 @@ class Observed:
     us: Floats
     shift_us: Floats
     fastest_us: Floats
+    fewest_samples: int
     hosts: list[Hosts]
     spread: float | None
     between_modes: bool
@@ -76,6 +78,7 @@ def observe(launches: Sequence[Launch], quantile: float) -> Observed:
         us=table[:, 0],
         shift_us=table[:, 1:-1],
         fastest_us=table[:, -1],
+        fewest_samples=min(unit.total_us.shape[1] for launch in launches for unit in launch.units),
         hosts=[hosts_of(launch.run) for launch in launches],
         spread=math.sqrt(squares / freedom) if freedom else None,
         between_modes=between_modes,
@@ -91,6 +94,9 @@ def hosts_of(run: Run) -> Hosts:
 def unit_of(base: Sequence[Hosts], new: Sequence[Hosts]) -> tuple[Unit, str | None, str | None]:
     """What an observation is, given the hosts of each launch of both sides.
 
+    A node is the set of all hosts of a launch. Launches that have a host in common share what that host is
+    like, so they are no two nodes; and sides that have one in common are not independent of each other.
+
     Returns:
         the unit; a doubt where no claim is possible; and a note on what a claim would be about.
     """
@@ -98,10 +104,24 @@ def unit_of(base: Sequence[Hosts], new: Sequence[Hosts]) -> tuple[Unit, str | No
         if _shares(base) == _shares(new):
             return "launches", None, None
         return "launches", "hosts are not equally often on both sides: launch on each as often", None
-    nodes = len(set(base)), len(set(new))
+    if _union(base) & _union(new):
+        return "launches", "some hosts are on both sides, others are not: launch both on the same", None
+    nodes = _nodes(base), _nodes(new)
     if min(nodes) >= FEWEST_LAUNCHES:
         return "nodes", None, None
-    return "launches", None, f"about these nodes only ({nodes[0]} against {nodes[1]}), not about their kind"
+    told = f" ({nodes[0]} against {nodes[1]})" if all(nodes) else ""
+    return "launches", None, f"about these nodes only{told}, not about their kind"
+
+
+def _nodes(hosts: Sequence[Hosts]) -> int:
+    """How many nodes the launches ran on; 0 where some share a host or are not told."""
+    nodes = set(hosts)
+    are_apart = sum(map(len, nodes)) == len(_union(hosts))
+    return len(nodes) if are_apart and all(nodes) else 0
+
+
+def _union(hosts: Sequence[Hosts]) -> Hosts:
+    return frozenset(name for each in hosts for name in each)
 
 
 def by_node(values: Floats, hosts: Sequence[Hosts]) -> Floats:

@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.special import betaincinv
 
 from ncclbench import __version__
 from ncclbench.compare.advice import advise
@@ -18,6 +17,7 @@ from ncclbench.compare.verdict import geometric_mean
 from ncclbench.plan.model import PlannedCase
 from ncclbench.stats.intervals import Floats, LogMean, log_mean, log_ratio
 from ncclbench.stats.power import smallest_effect
+from ncclbench.stats.rates import clopper_pearson
 from ncclbench.stats.rows import run_statistic
 from ncclbench.stats.series import series, warming
 from ncclbench.stats.summary import epoch_quantiles
@@ -37,14 +37,17 @@ class Measured:
         equal: two equal arms beside each other, many epochs in the same processes.
         alone: the first arm without the other; each run in new processes.
         beside: both arms, likewise.
-        epoch_s: by case key, what an epoch of ``equal`` takes; cases may be missing.
-        process_s: what new processes take beyond their epochs; None where unknown.
+        epoch_s: by case key, what it takes in an epoch of ``equal``, making groups not counted; cases may
+            be missing.
+        group_s: what an epoch takes beside its cases, for each arm; None where unknown.
+        process_s: what new processes take beyond their epochs and groups; None where unknown.
     """
 
     equal: Run
     alone: Sequence[Run]
     beside: Sequence[Run]
     epoch_s: Mapping[str, float]
+    group_s: float | None = None
     process_s: float | None = None
 
 
@@ -59,6 +62,13 @@ def calibration(measured: Measured, budget_s: float) -> dict[str, Any]:
     false = sum(row["verdict"] in ("faster", "slower") for row in comparisons)
     low, high = clopper_pearson(false, len(comparisons))
     arm = run.plan.arms[0]
+    cases = [
+        entry
+        for entry in run.plan.cases
+        if all((entry.case.key, each.id) in run.units for each in run.plan.arms)
+    ]
+    # A budget pays for the groups of an epoch too: each case for its share.
+    share_s = len(run.plan.arms) * (measured.group_s or 0.0) / max(1, len(cases))
     document = {
         "schema": CALIBRATION_SCHEMA,
         "created": run.meta["created"],
@@ -74,13 +84,9 @@ def calibration(measured: Measured, budget_s: float) -> dict[str, Any]:
         "rate_high": high,
         "same": sum(row["verdict"] == "same" for row in comparisons),
         "budget_s": budget_s,
-        "group_s": _group_s(run),
+        "group_s": measured.group_s,
         "process_s": measured.process_s,
-        "resolution": [
-            _resolution(measured, entry, budget_s)
-            for entry in run.plan.cases
-            if all((entry.case.key, each.id) in run.units for each in run.plan.arms)
-        ],
+        "resolution": [_resolution(measured, entry, budget_s, share_s) for entry in cases],
     }
     return document | {
         "advice": advise(document, run.meta["environment"], run.meta["preflight"], run.plan.margin_ratio)
@@ -102,26 +108,16 @@ def single_comparisons(run: Run) -> list[dict[str, Any]]:
     return rows
 
 
-def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """The exact interval of a rate; all of 0 to 1 for no trials.
+def starting_s(runs: Sequence[Run], outside_s: Sequence[float], group_s: float) -> float:
+    """Seconds to start processes, the median over runs that each had new ones.
 
-    Clopper and Pearson, "The use of confidence or fiducial limits illustrated in the case of the binomial",
-    Biometrika 1934, through the beta distribution.
+    Args:
+        outside_s: of each run, what its cases did not take; the groups of its epochs are part of that.
+        group_s: seconds for a group.
     """
-    tail = (1 - confidence) / 2
-    low = float(betaincinv(hits, trials - hits + 1, tail)) if hits else 0.0
-    high = float(betaincinv(hits + 1, trials - hits, 1 - tail)) if hits < trials else 1.0
-    return low, high
-
-
-def _group_s(run: Run) -> float | None:
-    """Seconds to make an arm's group and use it once: the slowest rank's, the median over arms and epochs."""
-    slowest: dict[tuple[str, int], float] = {}
-    for entry in run.cold:
-        if entry["init_us"] is not None and entry["first_op_us"] is not None:
-            key = entry["arm"], entry["epoch"]
-            slowest[key] = max(slowest.get(key, 0.0), entry["init_us"] + entry["first_op_us"])
-    return float(np.median(list(slowest.values()))) * 1e-6 if slowest else None
+    groups = [run.plan.epochs * len(run.plan.arms) for run in runs]
+    each_s = [run_s - number * group_s for run_s, number in zip(outside_s, groups, strict=True)]
+    return max(0.0, float(np.median(each_s)))
 
 
 def _part(run: Run, entry: PlannedCase, epochs: Collection[int]) -> Run:
@@ -134,7 +130,8 @@ def _part(run: Run, entry: PlannedCase, epochs: Collection[int]) -> Run:
     return Run(run.folder, run.meta, replace(run.plan, cases=(entry,)), units, run.statuses)
 
 
-def _resolution(measured: Measured, entry: PlannedCase, budget_s: float) -> dict[str, Any]:
+def _resolution(measured: Measured, entry: PlannedCase, budget_s: float, share_s: float) -> dict[str, Any]:
+    """One case; ``share_s``: of making an epoch's groups, on top of what its epochs take."""
     run, case = measured.equal, entry.case
     base, new = _side_by_side(run, case.key)
     statistic = run_statistic(run, base)
@@ -144,7 +141,7 @@ def _resolution(measured: Measured, entry: PlannedCase, budget_s: float) -> dict
     over_epochs = series(new_us / base_us) if ratio else None
     of_time = series(base_us)
     epoch_s = measured.epoch_s.get(case.key)
-    epochs = None if epoch_s is None else int(budget_s / epoch_s)
+    epochs = None if epoch_s is None else int(budget_s / (epoch_s + share_s))
     arm = run.plan.arms[0].id
     found = components([base, *(each.units.get((case.key, arm), []) for each in measured.beside)], quantile)
     warm = warming([unit.time_us for unit in base], [unit.visits for unit in base])
@@ -162,7 +159,8 @@ def _resolution(measured: Measured, entry: PlannedCase, budget_s: float) -> dict
         "spread": ratio.spread if ratio else None,
         "epoch_s": epoch_s,
         "timed_s": float(np.median(timed_us)) * 1e-6,
-        "iters_in_epoch": base[0].total_us.shape[1],
+        # As asked for: samples of batches are fewer.
+        "iters_in_epoch": run.plan.iters_in_epoch(0),
         "smallest": _smallest(ratio, epochs),
         "epochs": epochs,
         "drift": over_epochs.drift if over_epochs else None,

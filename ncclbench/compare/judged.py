@@ -17,12 +17,20 @@ from ncclbench.compare.between import (
     ratio_of_two,
     unit_of,
 )
+from ncclbench.compare.rows import (
+    FEWEST_FOR_TAILS,
+    NO_RATIO,
+    Ratio,
+    Subject,
+    Times,
+    comparison_row,
+    thin_tails_left_out,
+)
 from ncclbench.compare.sides import Side
 from ncclbench.compare.verdict import TOO_COARSE, Question, Verdict, geometric_mean, judge
 from ncclbench.stats.intervals import Floats, LogMean, Margin
 from ncclbench.stats.shift import SHIFT, ratio_keys
-from ncclbench.stats.stopping import finite_half_width
-from ncclbench.stats.summary import median_skew_us, series_keys
+from ncclbench.stats.summary import median_skew_us
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.statistics import STATISTICS
 
@@ -39,10 +47,10 @@ def judged_rows(pairs: Sequence[Pair], base: Side, new: Side, margin: Margin) ->
     several_arms = len({pair.base_arm for pair in pairs}) > 1
     rows = []
     for pair, shown, question, verdict in zip(pairs, evidence, questions, judge(questions), strict=True):
-        names = {
-            "base": f"{base.label}:{pair.base_arm}" if several_arms else base.label,
-            "new": f"{new.label}:{pair.new_arm}" if several_arms else new.label,
-        }
+        names = (
+            f"{base.label}:{pair.base_arm}" if several_arms else base.label,
+            f"{new.label}:{pair.new_arm}" if several_arms else new.label,
+        )
         rows.append(_row(pair, shown, question, verdict, names))
     return rows
 
@@ -71,13 +79,23 @@ class _Evidence:
             return ratio_of_two(by_node(base, self.base.hosts), by_node(new, self.new.hosts))
         return ratio_of_two(base, new, self.together)
 
-    def keys(self, prefix: str, base: Floats, new: Floats) -> dict[str, float | None]:
-        """The same under keys with ``prefix``; of one launch a side too, then without an interval."""
-        keys = ratio_keys(prefix, self.effect(base, new))
+    def ratio(self, base: Floats, new: Floats) -> Ratio:
+        """The same with its interval; of one launch a side too, then without one."""
+        keys = ratio_keys("", self.effect(base, new))
         base_us, new_us = geometric_mean(base), geometric_mean(new)
-        if keys[f"{prefix}ratio"] is None and base_us > 0 and new_us > 0:
-            keys[f"{prefix}ratio"] = new_us / base_us
+        if keys["ratio"] is None and base_us > 0 and new_us > 0:
+            keys["ratio"] = new_us / base_us
         return keys
+
+    @property
+    def fewest_samples(self) -> int:
+        """In any epoch of either side."""
+        return min(self.base.fewest_samples, self.new.fewest_samples)
+
+    @property
+    def has_tails(self) -> bool:
+        """Whether its epochs have samples enough for a p90."""
+        return self.fewest_samples >= FEWEST_FOR_TAILS
 
 
 def _evidence(pair: Pair) -> _Evidence:
@@ -105,7 +123,7 @@ def _question(pair: Pair, shown: _Evidence, margin: Margin) -> Question:
         effect,
         margin,
         geometric_mean(shown.base.us),
-        shown.effect(shown.base.p90_us, shown.new.p90_us),
+        shown.effect(shown.base.p90_us, shown.new.p90_us) if shown.has_tails else None,
         skew_us,
         _unchecked(pair) or shown.unequal or _too_few(shown, effect, margin),
     )
@@ -147,62 +165,47 @@ def _within(base: Observed, new: Observed) -> str | None:
 
 
 def _row(
-    pair: Pair, shown: _Evidence | None, question: Question, verdict: Verdict, names: dict[str, str]
+    pair: Pair, shown: _Evidence | None, question: Question, verdict: Verdict, names: tuple[str, str]
 ) -> dict[str, Any]:
-    effect = verdict.effect
-    low, high = verdict.simultaneous or (None, None)
     launches = [*pair.base.launches, *pair.new.launches]
+    subject = Subject(
+        case=pair.case,
+        base=names[0],
+        new=names[1],
+        statistic=pair.statistic,
+        clock=launches[0].units[0].clock if launches else None,
+        unit=shown.unit if shown else "launches",
+        epochs=min((len(launch.units) for launch in launches), default=0),
+        # Precision is a matter of each run; between runs nothing was stopped.
+        stopped=None,
+    )
+    times = _times(shown) if shown else Times()
     return {
-        **pair.case.to_json(),
-        "statistic": pair.statistic,
-        "clock": launches[0].units[0].clock if launches else None,
-        **names,
+        **comparison_row(subject, times, question, verdict, _note(pair, shown, verdict)),
         "base_arm": pair.base_arm,
         "new_arm": pair.new_arm,
-        **_times(shown),
-        "half_width": finite_half_width(effect),
-        "p": effect.p_different() if effect else None,
-        "p_holm": verdict.p_holm,
-        "simultaneous_low": low,
-        "simultaneous_high": high,
-        "verdict": verdict.word,
-        "tail": verdict.tail,
-        "beyond_margin": verdict.beyond_margin,
-        "margin": verdict.margin,
-        "detectable": verdict.detectable,
-        "unit": shown.unit if shown else "launches",
         "base_launches": len(shown.base) if shown else len(pair.base.launches),
         "new_launches": len(shown.new) if shown else len(pair.new.launches),
-        "epochs": min((len(launch.units) for launch in launches), default=0),
-        # Precision is a matter of each run; between runs nothing was stopped.
-        "stopped": None,
-        "doubt": question.doubt,
-        "note": _note(pair, shown, verdict),
-        **series_keys(None),
+        "base_spread": shown.base.spread if shown else None,
+        "new_spread": shown.new.spread if shown else None,
     }
 
 
-def _times(shown: _Evidence | None) -> dict[str, Any]:
-    """The keys that hold times and ratios; nulls where the times mean nothing."""
-    if shown is None:
-        ratios = {key: None for prefix in ("", "p90_", "fastest_") for key in ratio_keys(prefix, None)}
-        spreads = {"base_spread": None, "new_spread": None}
-        return {"base_us": None, "new_us": None, **ratios, "shift": [], "between_modes": False, **spreads}
+def _times(shown: _Evidence) -> Times:
     base, new = shown.base, shown.new
-    return {
-        "base_us": geometric_mean(base.us),
-        "new_us": geometric_mean(new.us),
-        **shown.keys("", base.us, new.us),
-        **shown.keys("p90_", base.p90_us, new.p90_us),
-        **shown.keys("fastest_", base.fastest_us, new.fastest_us),
-        "shift": [
-            {"quantile": name, **shown.keys("", base.shift_us[:, column], new.shift_us[:, column])}
-            for column, name in enumerate(SHIFT)
-        ],
-        "between_modes": base.between_modes or new.between_modes,
-        "base_spread": base.spread,
-        "new_spread": new.spread,
-    }
+    shift = [
+        {"quantile": name, **shown.ratio(base.shift_us[:, column], new.shift_us[:, column])}
+        for column, name in enumerate(SHIFT)
+    ]
+    return Times(
+        base_us=geometric_mean(base.us),
+        new_us=geometric_mean(new.us),
+        ratio=shown.ratio(base.us, new.us),
+        p90=shown.ratio(base.p90_us, new.p90_us) if shown.has_tails else NO_RATIO,
+        fastest=shown.ratio(base.fastest_us, new.fastest_us),
+        shift=thin_tails_left_out(shift, shown.fewest_samples),
+        between_modes=base.between_modes or new.between_modes,
+    )
 
 
 def _note(pair: Pair, shown: _Evidence | None, verdict: Verdict) -> str | None:

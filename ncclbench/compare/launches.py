@@ -12,9 +12,10 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
-from ncclbench.compare.alike import arm_pairs, pair_cases
+from ncclbench.compare.alike import arm_pairs, pair_cases, side_that_has_it
 from ncclbench.compare.judged import judged_rows
 from ncclbench.compare.paired import compare_arms
+from ncclbench.compare.rows import NEVER_MEANT
 from ncclbench.compare.sides import Side, has_wrong_data
 from ncclbench.environment.against import changed, changes_between
 from ncclbench.errors import RequestError
@@ -33,8 +34,8 @@ class Comparison:
         base, new: the sides; ``rows`` name them by their labels.
         rows: one per pair of equal cases, as compare's rows; ratios are of times, new over base.
         differences: of environments and of what was asked for, as ``environment.against.changes`` has them.
-        unpaired: cases that found no partner: ``case`` (its key, or "all"), ``side`` ("base", "new" or
-            "both") and ``reason``.
+        unpaired: cases that found no partner: ``case`` (its key, or "all"), ``side`` (where it was to run:
+            "base", "new", "both" or "neither") and ``reason``.
         notes: what else a reader must know, a line each.
         wrong: folders of runs whose data check found wrong elements.
     """
@@ -83,19 +84,17 @@ def _epoch_by_epoch(
     base: Side, new: Side, statistic: str | None, margin: Margin | None
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Two arms of one run."""
-    run, base_arm, new_arm = base.runs[0], base.arms[0], new.arms[0]
-    rows = compare_arms(run, base_arm, new_arm, statistic, margin)
-    arms = [arm for arm in run.plan.arms if arm.id in (base_arm, new_arm)]
+    run = base.runs[0]
+    base_arm, new_arm = (next(arm for arm in run.plan.arms if arm.id == side.arms[0]) for side in (base, new))
+    rows = compare_arms(run, base_arm.id, new_arm.id, statistic, margin)
     unpaired = []
     for entry in run.plan.cases:
-        never = [
-            f"{arm.id}: {status}: {reason}"
-            for arm in arms
-            for status, reason in [outcome(run, entry, arm)]
-            if status in ("skipped", "unavailable")
-        ]
+        outcomes = [(arm.id, *outcome(run, entry, arm)) for arm in (base_arm, new_arm)]
+        meant = [status not in NEVER_MEANT for _, status, _ in outcomes]
+        never = [f"{arm}: {status}: {reason}" for arm, status, reason in outcomes if status in NEVER_MEANT]
         if never:
-            unpaired.append({"case": entry.case.key, "side": "both", "reason": never[0]})
+            side = side_that_has_it(*meant)
+            unpaired.append({"case": entry.case.key, "side": side, "reason": never[0]})
     return rows, unpaired
 
 

@@ -56,6 +56,11 @@ def counts(rows: Sequence[Row]) -> dict[str, int]:
     return {word: found[word] for word in WORDS}
 
 
+def counted(found: Mapping[str, int]) -> str:
+    """The words that occur with their numbers: "3 slower, 12 same"."""
+    return ", ".join(f"{found[word]:,} {word}" for word in WORDS if found.get(word))
+
+
 def flat(row: Row) -> dict[str, Any]:
     """A row of plain values: each quantile of the shift function in columns of its own."""
     columns = {key: value for key, value in row.items() if key != "shift"}

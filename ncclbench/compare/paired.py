@@ -8,6 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from ncclbench.compare.rows import (
+    FEWEST_FOR_TAILS,
+    NEVER_MEANT,
+    Subject,
+    Times,
+    comparison_row,
+    thin_tails_left_out,
+)
 from ncclbench.compare.verdict import Question, Verdict, geometric_mean, judge, paired
 from ncclbench.plan.model import Arm, PlannedCase
 from ncclbench.stats.intervals import Floats, Margin, log_ratio
@@ -15,14 +23,10 @@ from ncclbench.stats.rows import outcome, run_margin, run_statistic, why_stopped
 from ncclbench.stats.series import Series, series
 from ncclbench.stats.shape import is_between_modes
 from ncclbench.stats.shift import SHIFT, ratio_keys, shift_function
-from ncclbench.stats.stopping import finite_half_width
-from ncclbench.stats.summary import epoch_quantiles, median_skew_us, series_keys
+from ncclbench.stats.summary import epoch_quantiles, median_skew_us
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.statistics import STATISTICS
-
-# A case that never could run on an arm is no comparison; one that failed is, and its answer is unclear.
-_NEVER_MEANT = {"skipped", "unavailable"}
 
 CORRELATED = "epochs follow their neighbours, so they are fewer facts than they seem: longer epochs, more -n"
 
@@ -44,10 +48,17 @@ class _Side:
     fastest_us: Floats
 
     @property
-    def p90_us(self) -> Floats:
-        """Shape (epochs,)."""
+    def p90_us(self) -> Floats | None:
+        """Shape (epochs,); None where an epoch has too few samples for it."""
+        if self.fewest_samples < FEWEST_FOR_TAILS:
+            return None
         p90s: Floats = self.shift_us[:, list(SHIFT).index("p90")]
         return p90s
+
+    @property
+    def fewest_samples(self) -> int:
+        """In any of the epochs."""
+        return min((unit.total_us.shape[1] for unit in self.units), default=0)
 
     @property
     def is_between_modes(self) -> bool:
@@ -57,10 +68,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One row to be: two arms on one case.
-
-    ``over_epochs`` is the ratio's series. ``obstacle`` says why the times cannot be compared.
-    """
+    """One row to be: two arms on one case; ``over_epochs`` is the ratio's series."""
 
     entry: PlannedCase
     base_id: str
@@ -70,7 +78,6 @@ class _Comparison:
     statistic: str
     question: Question
     over_epochs: Series | None
-    obstacle: str | None
     stopped: str | None
 
 
@@ -111,7 +118,7 @@ def _rows(
         _compared(run, entry, base, arm, statistic, margin or run_margin(run))
         for entry in run.plan.cases
         for arm in others
-        if not {outcome(run, entry, base)[0], outcome(run, entry, arm)[0]} & _NEVER_MEANT
+        if not {outcome(run, entry, base)[0], outcome(run, entry, arm)[0]} & NEVER_MEANT
     ]
     verdicts = judge([comparison.question for comparison in comparisons])
     return [_row(comparison, verdict) for comparison, verdict in zip(comparisons, verdicts, strict=True)]
@@ -131,8 +138,8 @@ def _compared(
         skew_us = max(median_skew_us(base.units), median_skew_us(new.units))
     ratios_known = bool((base.us > 0).all())
     over_epochs = series(new.us / base.us) if ratios_known else None
-    doubt = CORRELATED if over_epochs is not None and over_epochs.correlated else None
-    question = paired(base.us, new.us, margin, base.p90_us, new.p90_us, skew_us, doubt)
+    correlated = CORRELATED if over_epochs is not None and over_epochs.correlated else None
+    question = paired(base.us, new.us, margin, base.p90_us, new.p90_us, skew_us, obstacle or correlated)
     return _Comparison(
         entry,
         base_arm.id,
@@ -142,7 +149,6 @@ def _compared(
         statistic,
         question,
         over_epochs,
-        obstacle,
         why_stopped(run, entry),
     )
 
@@ -174,42 +180,42 @@ def _side(units: list[Unit], quantile: float) -> _Side:
 
 
 def _row(comparison: _Comparison, verdict: Verdict) -> dict[str, Any]:
+    base = comparison.base
+    subject = Subject(
+        case=comparison.entry.case,
+        base=comparison.base_id,
+        new=comparison.new_id,
+        statistic=comparison.statistic,
+        clock=base.units[0].clock if base.units else None,
+        unit="epochs",
+        epochs=len(base.units),
+        stopped=comparison.stopped,
+    )
+    times = _times(comparison, verdict)
+    return comparison_row(subject, times, comparison.question, verdict, _note(comparison, verdict))
+
+
+def _times(comparison: _Comparison, verdict: Verdict) -> Times:
     base, new, effect = comparison.base, comparison.new, verdict.effect
-    simultaneous_low, simultaneous_high = verdict.simultaneous or (None, None)
-    return {
-        **comparison.entry.case.to_json(),
-        "statistic": comparison.statistic,
-        "clock": base.units[0].clock if base.units else None,
-        "base": comparison.base_id,
-        "new": comparison.new_id,
-        "base_us": geometric_mean(base.us) if effect else None,
-        "new_us": geometric_mean(new.us) if effect else None,
-        **ratio_keys("", effect),
-        "half_width": finite_half_width(effect),
-        "p": effect.p_different() if effect else None,
-        "p_holm": verdict.p_holm,
-        "simultaneous_low": simultaneous_low,
-        "simultaneous_high": simultaneous_high,
-        "verdict": verdict.word,
-        "tail": verdict.tail,
-        "beyond_margin": verdict.beyond_margin,
-        "margin": verdict.margin,
-        "detectable": verdict.detectable,
-        "unit": "epochs",
-        "epochs": len(base.units),
-        "stopped": comparison.stopped,
-        "note": _note(comparison, verdict),
-        **ratio_keys("p90_", comparison.question.tail_effect),
-        **ratio_keys("fastest_", log_ratio(base.fastest_us, new.fastest_us)),
-        "shift": shift_function(base.shift_us, new.shift_us),
-        "between_modes": effect is not None and (base.is_between_modes or new.is_between_modes),
-        **series_keys(comparison.over_epochs),
-    }
+    return Times(
+        base_us=geometric_mean(base.us) if effect else None,
+        new_us=geometric_mean(new.us) if effect else None,
+        ratio=ratio_keys("", effect),
+        p90=ratio_keys("", comparison.question.tail_effect),
+        fastest=ratio_keys("", log_ratio(base.fastest_us, new.fastest_us)),
+        shift=thin_tails_left_out(
+            shift_function(base.shift_us, new.shift_us), min(base.fewest_samples, new.fewest_samples)
+        )
+        if base.units
+        else [],
+        between_modes=effect is not None and (base.is_between_modes or new.is_between_modes),
+        over_epochs=comparison.over_epochs,
+    )
 
 
 def _note(comparison: _Comparison, verdict: Verdict) -> str | None:
     """Why the word is "unclear", and what to know of the ratio beside it; None where there is nothing."""
-    notes = [comparison.obstacle or verdict.note]
+    notes = [verdict.note]
     over_epochs = comparison.over_epochs
     if over_epochs is not None and over_epochs.drifts:
         notes.append(f"the ratio drifts: {over_epochs.drift:.3g}x from the first to the last epoch")

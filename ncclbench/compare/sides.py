@@ -70,7 +70,8 @@ class Opener:
     def last_good(self, new: Sequence[str]) -> str:
         """The folder of the last good run before a single new one, among the folders beside it.
 
-        Good: complete, no wrong data, on the same hosts with as many ranks, and with a case of the new one.
+        Good: complete, no wrong data, not slowed on purpose, on the same hosts with as many ranks, and with a
+        case of the new one on an arm that can stand against its.
 
         Raises:
             RequestError: there is none, and why each was passed over.
@@ -102,8 +103,11 @@ class Opener:
                 return "with another number of ranks"
             if not {case.key for case in plan.planned} & {case.key for case in run.plan.planned}:
                 return "without a case of it"
-            if new.arm is not None and new.arm not in {arm.id for arm in plan.arms}:
-                return f"without arm {new.arm}"
+            if plan.injection is not None:
+                return "slowed on purpose"
+            ours, theirs = [arm.id for arm in plan.arms], new.arms
+            if not set(ours) & set(theirs) and (new.arm is not None or len(ours) + len(theirs) > 2):
+                return f"without arm {' or '.join(theirs)}"
             return "with wrong data" if has_wrong_data(self._load(folder)) else None
         except RequestError:
             return "damaged"

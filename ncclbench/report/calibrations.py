@@ -10,6 +10,7 @@ import msgspec
 
 from ncclbench.report.model import Row
 from ncclbench.report.text import count_text, percent_text
+from ncclbench.store import calibrations as kept
 from ncclbench.units import format_bytes
 
 MISSING = (
@@ -19,50 +20,8 @@ MISSING = (
 UNREADABLE = "The calibration in run.json cannot be read: run ncclbench calibrate again."
 
 
-class Ratio(msgspec.Struct, frozen=True):
-    """A ratio of times with its 95 % interval."""
-
-    ratio: float
-    ci_low: float | None = None
-    ci_high: float | None = None
-
-
-class Resolution(msgspec.Struct, frozen=True):
-    """What can be told apart in one case: of a kept calibration the keys that a page shows."""
-
-    op: str
-    dtype: str
-    nbytes: int
-    mode: str
-    statistic: str
-    spread: float | None = None
-    smallest: float | None = None
-    epochs: int | None = None
-    drifts: bool | None = None
-    correlated: bool | None = None
-    warming: bool | None = None
-    spread_process: float | None = None
-    spread_group: float | None = None
-    spread_iteration: float | None = None
-    beside_over_alone: Ratio | None = None
-
-
-class Calibration(msgspec.Struct, frozen=True):
-    """A calibration as a run holds it; keys as in docs/calibrating.md, those that a page shows."""
-
-    created: str
-    hosts: list[str]
-    nranks: int
-    backend: str
-    device: str
-    comparisons: int
-    false_verdicts: int
-    same: int
-    budget_s: float
-    resolution: list[Resolution]
-    advice: list[str]
-    rate_low: float | None = None
-    rate_high: float | None = None
+class Calibration(kept.Calibration, frozen=True):
+    """A calibration as a run holds it, with what is said of it."""
 
     @property
     def date(self) -> str:
@@ -90,11 +49,9 @@ class Calibration(msgspec.Struct, frozen=True):
         """One sentence that can stand beside a claim."""
         line = (
             f"A/A on this machine, {self.date}: {self.false_verdicts} of "
-            f"{count_text(self.comparisons, 'equal pair')} called different"
+            f"{count_text(self.comparisons, 'equal pair')} called different (95 % interval of the rate "
+            f"{percent_text(self.rate_low)} to {percent_text(self.rate_high)})"
         )
-        if self.rate_low is not None and self.rate_high is not None:
-            rate = f"{percent_text(self.rate_low)} to {percent_text(self.rate_high)}"
-            line += f" (95 % interval of the rate {rate})"
         known = [(entry.smallest, entry) for entry in self.resolution if entry.smallest is not None]
         if known:
             least, most = (end(known, key=lambda pair: pair[0]) for end in (min, max))
@@ -103,7 +60,7 @@ class Calibration(msgspec.Struct, frozen=True):
         return f"{line}."
 
 
-def _reach(smallest: float, entry: Resolution) -> str:
+def _reach(smallest: float, entry: kept.Resolution) -> str:
     return f"{percent_text(smallest)} ({entry.op} {format_bytes(entry.nbytes)} {entry.mode})"
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ncclbench.compare.verdict import FENCE_BOUND
+from ncclbench.compare.overview import counted, counts
 from ncclbench.report.calibrations import Calibration
 from ncclbench.report.model import Row
 from ncclbench.report.text import count_text, percent_text, ratio_text
@@ -49,14 +49,7 @@ def least_text(row: Row) -> str:
 
 def _is_lost_in_noise(row: Row) -> bool:
     """Whether a comparison is unclear for its scatter alone, so that the smallest difference tells why."""
-    return row["verdict"] == "unclear" and row["detectable"] is not None and not _doubt(row)
-
-
-def _doubt(row: Row) -> str:
-    """Why a comparison is unclear, where that is not its scatter; "" where it is."""
-    note = str(row["note"] or "")
-    # Of runs a note says more than why; of arms of one job it says nothing else.
-    return FENCE_BOUND if FENCE_BOUND in note else str(row.get("doubt", note) or "")
+    return row["verdict"] == "unclear" and row["detectable"] is not None and not row["doubt"]
 
 
 def rests_on_text(row: Row) -> str:
@@ -76,9 +69,11 @@ def detail_text(row: Row, calibration: Calibration | None = None) -> str:
         parts.append(f"only a difference of {least} or more could have been found")
     if row["between_modes"]:
         parts.append(f"the {row['statistic']} {BETWEEN_MODES}")
-    smallest = None if calibration is None else calibration.smallest(row)
-    if calibration is not None and smallest is not None:
-        parts.append(f"calibrated: {percent_text(smallest)} can be found in {calibration.budget}")
+    # A calibration is of arms within one job, and knows nothing of how launches differ.
+    if calibration is not None and row["unit"] == "epochs":
+        smallest = calibration.smallest(row)
+        if smallest is not None:
+            parts.append(f"calibrated: {percent_text(smallest)} can be found in {calibration.budget}")
     return "; ".join(parts)
 
 
@@ -109,7 +104,7 @@ class Summary:
 
 def summarised(base: str, new: str, rows: Sequence[Row]) -> Summary:
     """What all comparisons of ``new`` with ``base`` say together."""
-    counts = Counter(row["verdict"] for row in rows)
+    found = counts(rows)
     beyond = [row for row in rows if row["beyond_margin"] and row["ratio"] is not None]
     regressions = [row for row in beyond if row["ratio"] > 1]
     worst = max(regressions, key=lambda row: float(row["ratio"]), default=None)
@@ -120,7 +115,7 @@ def summarised(base: str, new: str, rows: Sequence[Row]) -> Summary:
         lines.append(
             f"{count_text(len(regressions), 'regression')} beyond the margin, the worst: {_named(worst)}."
         )
-    elif counts["slower"]:
+    elif found["slower"]:
         lines.append("No regression reaches beyond the margin.")
     if best is not None:
         lines.append(f"Largest gain: {_named(best)}.")
@@ -128,8 +123,8 @@ def summarised(base: str, new: str, rows: Sequence[Row]) -> Summary:
         lines.append(f"{count_text(tails, 'case')} same with a worse tail.")
     return Summary(
         title=f"{new} against {base}",
-        counts=[(word, counts[word]) for word in VERDICTS],
-        words=count_words(rows),
+        counts=[(word, found[word]) for word in VERDICTS],
+        words=counted(found),
         total=len(rows),
         regressions=len(regressions),
         worst=worst,
@@ -138,18 +133,10 @@ def summarised(base: str, new: str, rows: Sequence[Row]) -> Summary:
     )
 
 
-def count_words(rows: Sequence[Row]) -> str:
-    """Verdicts counted: "2 slower, 10 same"."""
-    counts = Counter(row["verdict"] for row in rows)
-    words = ("faster", "slower", "same", "unclear")
-    return ", ".join(f"{counts[word]} {word}" for word in words if counts[word])
-
-
 def _unclear(rows: Sequence[Row]) -> list[str]:
     """Why cases are unclear, and what they could have found."""
     unclear = [row for row in rows if row["verdict"] == "unclear"]
-    reasons = Counter(map(_doubt, unclear))
-    del reasons[""]
+    reasons = Counter(str(row["doubt"]) for row in unclear if row["doubt"])
     told = reasons.most_common(_MOST_REASONS)
     lines = [f"{number:,} unclear: {reason}." for reason, number in told]
     if len(reasons) > len(told):

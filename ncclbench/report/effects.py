@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from ncclbench.compare.overview import counted, counts
 from ncclbench.report.calibrations import Calibration
 from ncclbench.report.claims import (
     BETWEEN_MODES,
     GLYPHS,
-    count_words,
     detail_text,
     interval_text,
     least_text,
@@ -60,7 +60,7 @@ def heat_table(
         }
     return {
         "title": title,
-        "words": count_words(rows),
+        "words": counted(counts(rows)),
         "sizes": [format_bytes(size) for size in sizes],
         "lines": [
             {"family": families[key], "mode": mode, "cells": [cells.get(size) for size in sizes]}
@@ -255,6 +255,8 @@ def _shift_plot(rows: list[Row], look: Look) -> Plot:
         note += (
             f" The {compared} of an arm {BETWEEN_MODES} here: a small change in their shares moves it far."
         )
+    left_out = {entry["reason"] for row in rows for entry in row["shift"] if entry["reason"]}
+    note += "".join(f" Not drawn: {reason}." for reason in sorted(left_out))
     return Plot(traces, layout, note)
 
 

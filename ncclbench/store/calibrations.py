@@ -10,7 +10,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any
 
 import msgspec
 import platformdirs
@@ -27,7 +27,7 @@ _Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Tell = Callable[[str], None]
 
 
-class Ratio(TypedDict):
+class Ratio(msgspec.Struct, frozen=True):
     """A ratio of times with its 95 % interval."""
 
     ratio: _Positive
@@ -35,7 +35,7 @@ class Ratio(TypedDict):
     ci_high: _NotNegative
 
 
-class Resolution(TypedDict):
+class Resolution(msgspec.Struct, frozen=True):
     """What can be told apart in one case; keys as in docs/calibrating.md."""
 
     op: str
@@ -64,8 +64,8 @@ class Resolution(TypedDict):
     beside_over_alone: Ratio | None
 
 
-class Calibration(TypedDict):
-    """The kept document; keys as in docs/calibrating.md."""
+class Calibration(msgspec.Struct, frozen=True):
+    """The kept document; keys as in docs/calibrating.md, of which none may be missing."""
 
     schema: int
     created: str

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ class CalibrationListener:
 
     Attributes:
         seconds: for each run that has begun, by case key, what its epochs took.
+        overhead_s: for each run that has begun, what epochs after the first took beside their cases.
     """
 
     def __init__(self, plans: Sequence[Plan], folder: Path, *, as_json: bool) -> None:
@@ -35,11 +37,14 @@ class CalibrationListener:
             as_json: standard output belongs to the JSON document.
         """
         self.seconds: list[dict[str, list[float]]] = []
+        self.overhead_s: list[list[float]] = []
         self._plans = plans
         self._folder = folder
         self._out = None if as_json else sys.stdout
         self._progress: Progress | None = None
         self._first_epoch = 0
+        self._epoch = 0
+        self._measured_s = 0.0
         self._left: dict[str, int] = {}
         self._settled: dict[tuple[str, str | None], tuple[str, str]] = {}
 
@@ -57,6 +62,8 @@ class CalibrationListener:
         self._first_epoch = sum(each.epochs for each in self._plans[: len(self.seconds)])
         self._left = dict.fromkeys((case.key for case in plan.planned), plan.epochs)
         self.seconds.append({})
+        self.overhead_s.append([])
+        self._epoch = 0
 
     def settled(self, case: str, arm: str, status: str, reason: str) -> None:
         """Kept for the list at the end."""
@@ -64,6 +71,11 @@ class CalibrationListener:
 
     def measured(self, case: Case, epoch: int, units: Sequence[Unit], seconds: float) -> None:
         """One step further."""
+        now_s = time.monotonic()
+        if epoch > self._epoch:
+            # Groups were ended and made between the last case of the former epoch and this one.
+            self.overhead_s[-1].append(max(0.0, now_s - self._measured_s - seconds))
+        self._epoch, self._measured_s = epoch, now_s
         self.seconds[-1].setdefault(case.key, []).append(seconds)
         self._left[case.key] -= 1
         if self._progress is not None:

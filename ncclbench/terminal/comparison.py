@@ -8,11 +8,11 @@ from typing import Any, TextIO
 
 from ncclbench.compare.gate import Gate, GateResult
 from ncclbench.compare.launches import Comparison
-from ncclbench.compare.overview import LARGE_BYTES, by_collective, counts, typical_ratio
+from ncclbench.compare.overview import LARGE_BYTES, by_collective, counted, counts, typical_ratio
 from ncclbench.compare.sides import Side
 from ncclbench.environment.against import side_text
 from ncclbench.terminal.streams import coloured, one_line
-from ncclbench.terminal.verdicts import case_name, counted, verdict_words
+from ncclbench.terminal.verdicts import case_name, verdict_words, why_unclear
 from ncclbench.units import format_bytes, format_us
 
 Row = Mapping[str, Any]
@@ -70,7 +70,7 @@ def conclusion(comparison: Comparison) -> str:
     if found["unclear"] == len(rows):
         typical = typical_ratio(rows)
         seen = f" (typically {ratio_words(typical)})" if typical is not None else ""
-        return f"no verdict on {many}{seen}: {_why_unclear(rows)}"
+        return f"no verdict on {many}{seen}: {why_unclear(rows)}"
     parts = [f"{many}: {counted(found)}"]
     for word, worst in (("slower", max), ("faster", min)):
         known = [row for row in rows if row["verdict"] == word]
@@ -86,16 +86,21 @@ def conclusion(comparison: Comparison) -> str:
 
 def gate_line(result: GateResult, gate: Gate) -> str:
     """What the gate says, and because of what."""
+    counts_as = f"(which counts as {gate.unclear})"
     reasons = [
         f"{len(rows)} {word}, the first {case_name(rows[0])}"
         for rows, word in (
             (result.slower, f"slower than {gate.limit:g}x time"),
-            (result.unclear, f"unclear (which counts as {gate.unclear})"),
+            (result.unclear, f"unclear {counts_as}"),
         )
         if rows
     ]
+    if result.unseen:
+        first = result.unseen[0]
+        named = "" if first["case"] == "all" else f"{first['case']}, "
+        reasons.append(f"{len(result.unseen)} not compared {counts_as}, the first: {named}{first['reason']}")
     told = "; ".join(reasons) or f"no case is slower than {gate.limit:g}x time"
-    return f"gate {result.answer.upper()}: {told}"
+    return one_line(f"gate {result.answer.upper()}: {told}")
 
 
 def ratio_words(ratio: float) -> str:
@@ -109,16 +114,6 @@ def _margin_words(word: str, beyond: int) -> str:
     """Only beyond the margin is slower a regression."""
     kind = "regression" if word == "slower" else "improvement"
     return f"{beyond} beyond the margin: {kind}{'' if beyond == 1 else 's'}"
-
-
-def _why_unclear(rows: Sequence[Row]) -> str:
-    reasons = Counter(str(row.get("doubt") or "").split(";")[0] for row in rows)
-    reason, count = reasons.most_common(1)[0]
-    if not reason:
-        return "the runs vary too much: more launches, or a quieter machine"
-    if reason.startswith("these two launches"):
-        return "one launch a side cannot tell: repeat both and compare --base R1 R2 R3 R4 --new R5 R6 R7 R8"
-    return reason if count == len(rows) else f"{reason} (and other reasons)"
 
 
 def _side_lines(name: str, side: Side) -> list[str]:

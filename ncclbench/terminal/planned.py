@@ -23,7 +23,7 @@ def plan_lines(plan: Plan, told: Forecast) -> list[str]:
     """The table: size and what a case costs and finds; then what will not be measured and why."""
     rows = [row for row in told.rows if row["status"] == "planned"]
     columns = len(_HEADS) if told.family else len(_HEADS) - _OF_COMPARISONS
-    cells = [_HEADS[:columns], *([_name(row), *_cells(plan, row)][:columns] for row in rows)]
+    cells = [_HEADS[:columns], *([_name(row), *_cells(row)][:columns] for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(columns)]
     lines = [_heading(plan, len(rows)), "# time: of all arms together; memory: per rank"]
     if told.family:
@@ -116,7 +116,7 @@ def _remedy(plan: Plan, blind: Sequence[Row]) -> str:
     if None in needs:
         return "no number of epochs would; take a larger --margin or a quieter machine"
     epochs = max(needs)
-    costs = [row["epoch_s"] and row["epochs_needed"] * row["epoch_s"] for row in blind]
+    costs = [row["epoch_s"] and row["epochs_needed"] * (row["epoch_s"] + row["overhead_s"]) for row in blind]
     takes = "" if None in costs else f" (up to {format_seconds(max(costs))} a case)"
     if plan.precision is not None:
         return f"that takes {epochs} epochs{takes}: lower --precision, or take a larger --margin"
@@ -134,14 +134,12 @@ def _name(row: Row) -> str:
     return " ".join(part for part in parts if part)
 
 
-def _cells(plan: Plan, row: Row) -> list[str]:
-    # How many epochs a precision takes is known of calibrated cases only.
-    open_end = plan.precision is not None and row["calibrated_nbytes"] is None
+def _cells(row: Row) -> list[str]:
     at_most = "<" if row["seconds_from"] == "budget" else ""
     return [
         "?" if row["seconds"] is None else f"{at_most}{format_seconds(row['seconds'])}",
         _memory(row["bytes_per_rank"]),
-        "?" if open_end else str(row["epochs"]),
+        "?" if row["epochs"] is None else str(row["epochs"]),
         "-" if row["resolves"] is None else "none" if row["smallest"] is None else _percent(row["smallest"]),
         "-" if row["margin"] is None else _percent(row["margin"]),
     ]

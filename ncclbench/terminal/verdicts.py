@@ -6,8 +6,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ncclbench.compare.overview import WORDS
+from ncclbench.compare.overview import counted, counts
+from ncclbench.terminal.streams import one_line
 from ncclbench.units import format_bytes
+
+# What is to be had more of, by the unit of a comparison.
+_MORE = {"epochs": "more --epochs", "launches": "more launches", "nodes": "more nodes"}
 
 
 def verdict_lines(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -23,10 +27,10 @@ def verdict_lines(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
     arm_width = max(len(str(row["new"])) for row in comparisons)
     lines += [f"  {case_name(row):<{width}}  {row['new']:<{arm_width}}  {_ratio(row)}" for row in comparisons]
     for arm in dict.fromkeys(row["new"] for row in comparisons):
-        found = Counter(row["verdict"] for row in comparisons if row["new"] == arm)
+        found = counts([row for row in comparisons if row["new"] == arm])
         lines.append(f"# {arm} against {first['base']}: {counted(found)}")
     if all(row["verdict"] == "unclear" for row in comparisons):
-        lines.append("# more epochs (--epochs, 6 at least) or a quieter machine may make it clear")
+        lines.append(f"# no verdict: {why_unclear(comparisons)}")
     return lines
 
 
@@ -38,9 +42,19 @@ def case_name(row: Mapping[str, Any]) -> str:
     return " ".join(part for part in parts if part)
 
 
-def counted(found: Mapping[str, int]) -> str:
-    """The words that occur with their numbers: "3 slower, 12 same"."""
-    return ", ".join(f"{found[word]} {word}" for word in WORDS if found.get(word))
+def why_unclear(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What stood in the way of most of these rows, all of them unclear, and what to do about it."""
+    reasons = Counter(str(row["doubt"] or "") for row in rows)
+    reason, count = reasons.most_common(1)[0]
+    row = next(row for row in rows if str(row["doubt"] or "") == reason)
+    if not reason:
+        return f"the {row['unit']} vary too much: {_MORE[row['unit']]}, or a quieter machine"
+    if reason.startswith("these two launches"):
+        return "one launch a side cannot tell: repeat both and compare --base R1 R2 R3 R4 --new R5 R6 R7 R8"
+    told = one_line(reason)
+    if reason.startswith(f"{row['epochs']} epochs on both arms"):
+        told = f"too few epochs in one job ({told}): {_MORE['epochs']}"
+    return told if count == len(rows) else f"{told} (and other reasons)"
 
 
 def verdict_words(row: Mapping[str, Any]) -> list[str]:
@@ -49,7 +63,7 @@ def verdict_words(row: Mapping[str, Any]) -> list[str]:
     words = [word if ratio is None or word == "unclear" else f"{ratio:.2f}x time, {word}"]
     if row.get("tail"):
         words.append(row["tail"])
-    if word == "unclear" and not row.get("note") and least:
+    if word == "unclear" and not row.get("doubt") and least:
         words.append(f"would find {100 * least:.1f} % and more")
     if row.get("between_modes"):
         words.append("sits between two modes")

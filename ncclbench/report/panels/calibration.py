@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ncclbench.report.calibrations import Calibration, Resolution, usable_calibration
+from ncclbench.report.calibrations import Calibration, usable_calibration
 from ncclbench.report.model import Report
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, percent_text, ratio_text
+from ncclbench.store.calibrations import Resolution
 from ncclbench.store.model import Run
 from ncclbench.units import format_bytes
 

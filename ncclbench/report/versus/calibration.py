@@ -6,6 +6,8 @@ from ncclbench.report.panels.calibration import DESCRIPTION, calibration_blocks
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.versus.model import Versus
 
+OF_ONE_JOB = "Calibrations are of arms within one job: they say nothing of how launches differ."
+
 
 def build(versus: Versus) -> Content | None:
     """One block per calibration; nothing where no run holds one."""
@@ -16,7 +18,7 @@ PANEL: Panel[Versus] = Panel(
     name="calibration",
     order=50,
     title="Calibration",
-    description=DESCRIPTION,
+    description=f"{DESCRIPTION} {OF_ONE_JOB}",
     build=build,
     template="calibration.html",
 )

@@ -82,6 +82,11 @@ class Versus:
                     yield word, run
 
     @property
+    def is_one_job(self) -> bool:
+        """Whether both sides are arms of one job, so that the unit is the epoch."""
+        return all(row["unit"] == "epochs" for row in self.rows)
+
+    @property
     def calibrations(self) -> Iterator[Calibration]:
         """Of the runs that hold one that can be read."""
         found = (usable_calibration(run.meta) for _, run in self.runs)

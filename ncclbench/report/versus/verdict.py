@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
-from ncclbench.compare.overview import LARGE_BYTES, typical_ratio
-from ncclbench.report.calibrations import calibration_lines
-from ncclbench.report.claims import GLYPHS, Summary, case_text, count_words, summarised
+from ncclbench.compare.overview import LARGE_BYTES, counted, counts, typical_ratio
+from ncclbench.report.calibrations import calibration_lines, usable_calibration
+from ncclbench.report.claims import GLYPHS, Summary, case_text, summarised
 from ncclbench.report.effects import heat_legend, heat_table
 from ncclbench.report.marks import comparison_steps
 from ncclbench.report.model import Row
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, ratio_text
+from ncclbench.report.versus.calibration import OF_ONE_JOB
 from ncclbench.report.versus.model import Versus
 from ncclbench.units import format_bytes
 
@@ -22,7 +22,8 @@ def build(versus: Versus) -> Content:
     pairs = [summarised(base, new, rows) for (base, new), rows in versus.pairs.items()]
     tone, headline, details = _headline(versus, pairs)
     number, caption = _number(versus.rows, pairs)
-    calibration = next(versus.calibrations, None)
+    # Quoted beside arms of one job only: then both sides are this run.
+    calibration = usable_calibration(versus.comparison.base.runs[0].meta)
     return {
         "tone": tone,
         "headline": headline,
@@ -32,7 +33,7 @@ def build(versus: Versus) -> Content:
         "gate": versus.gate,
         "pairs": [_pair(pair, len(pairs) > 1) for pair in pairs],
         "rests_on": _rests_on(versus),
-        "calibration": calibration_lines(run.meta for _, run in versus.runs),
+        "calibration": _calibration_lines(versus),
         "parts": _parts(versus),
         "limit": format_bytes(LARGE_BYTES),
         "tables": [
@@ -58,7 +59,7 @@ PANEL: Panel[Versus] = Panel(
 def _headline(versus: Versus, pairs: list[Summary]) -> tuple[str, str, list[str]]:
     """Tone, the answer in a few words, and what explains it: the worst that was found decides."""
     rows = versus.rows
-    counts = Counter(row["verdict"] for row in rows)
+    found = counts(rows)
     total = count_text(len(rows), "case")
     regressions = sum(pair.regressions for pair in pairs)
     gains = sum(row["beyond_margin"] and (row["ratio"] or 1) < 1 for row in rows)
@@ -70,21 +71,21 @@ def _headline(versus: Versus, pairs: list[Summary]) -> tuple[str, str, list[str]
         tone, headline = "bad", f"Slower beyond the margin in {regressions:,} of {total}"
         if gains:
             headline += f", faster in {gains:,}"
-    elif counts["slower"]:
-        tone, headline = "warn", f"Slower in {counts['slower']:,} of {total}, none beyond the margin"
-    elif counts["unclear"] == len(rows):
+    elif found["slower"]:
+        tone, headline = "warn", f"Slower in {found['slower']:,} of {total}, none beyond the margin"
+    elif found["unclear"] == len(rows):
         tone, headline = "warn", f"Unclear in all {total}" if len(rows) > 1 else "Unclear"
         details = ["These measurements support no claim, neither of a difference nor of its absence."]
-    elif counts["faster"]:
-        tone, headline = "good", f"Faster in {counts['faster']:,} of {total}, slower in none"
-    elif counts["unclear"]:
-        tone, headline = "good", f"No difference shown: the same in {counts['same']:,} of {total}"
+    elif found["faster"]:
+        tone, headline = "good", f"Faster in {found['faster']:,} of {total}, slower in none"
+    elif found["unclear"]:
+        tone, headline = "good", f"No difference shown: the same in {found['same']:,} of {total}"
     else:
         tone, headline = "good", f"The same in all {total}" if len(rows) > 1 else "The same"
     if versus.gate is not None:
         tone = "bad" if not versus.gate.passed else tone if regressions == 0 else "warn"
     if len(pairs) == 1:
-        details.append(f"{versus.title}: {count_words(rows)}.")
+        details.append(f"{versus.title}: {counted(found)}.")
     return tone, headline, details
 
 
@@ -129,6 +130,18 @@ def _rests_on(versus: Versus) -> str:
     )
 
 
+def _calibration_lines(versus: Versus) -> list[str]:
+    """What to quote beside the answer; beside launches with the side it is of."""
+    if versus.is_one_job:
+        return calibration_lines([versus.comparison.base.runs[0].meta])
+    sides: dict[str, list[str]] = {}
+    for word, side in versus.sides:
+        for line in calibration_lines(run.meta for run in side.runs):
+            sides.setdefault(line, []).append(word)
+    lines = [line if len(words) > 1 else f"The {words[0]} side: {line}" for line, words in sides.items()]
+    return [*lines, OF_ONE_JOB] if next(versus.calibrations, None) else lines
+
+
 def _parts(versus: Versus) -> list[dict[str, Any]]:
     """Per pair, operation and mode: small and large messages apart."""
     parts = []
@@ -151,5 +164,5 @@ def _span(rows: list[Row]) -> dict[str, str] | None:
     return {
         "typical": "–" if typical is None else ratio_text(typical),
         "range": f"{ratio_text(min(ratios))} – {ratio_text(max(ratios))}" if ratios else "–",
-        "verdicts": count_words(rows),
+        "verdicts": counted(counts(rows)),
     }
