@@ -22,9 +22,7 @@ from ncclbench.plan.schedule import visit_step
 from ncclbench.stats.intervals import Floats
 from ncclbench.store.model import Unit
 
-# To each arm in an epoch, so that halves of an epoch can be told apart.
-FEWEST_VISITS = 2
-# A multiple of every step.
+# To each arm in an epoch; a multiple of every step.
 MOST_VISITS = 252
 
 # Timed operations of a visit: as many as make its overhead a third of it, within these.
