@@ -214,7 +214,11 @@ def _write_page(comparison: Comparison, file: Path, result: GateResult | None, h
     from ncclbench.report.build import write_comparison
     from ncclbench.report.versus.model import Gate as Shown
 
-    gate = Shown(result.answer == "pass", held) if result is not None and held is not None else None
+    gate = (
+        Shown(result.answer == "pass", held.removeprefix(f"gate {result.answer.upper()}: "))
+        if result is not None and held is not None
+        else None
+    )
     write_comparison(comparison, file, gate)
 
 

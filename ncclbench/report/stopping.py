@@ -12,7 +12,8 @@ def precision_lines(run: Run) -> list[str]:
     asked = run.plan.precision
     by_reason: dict[str, list[str]] = {}
     for case, stop in run.stops.items():
-        by_reason.setdefault(stop.why, []).append(case)
+        within = asked is not None and stop.is_within(asked)
+        by_reason.setdefault("precision" if within else stop.why, []).append(case)
     budget = by_reason.get("budget", [])
     total = count_text(len(run.stops), "case")
     if asked is None:

@@ -91,6 +91,10 @@ class Stop:
     why: Literal["precision", "budget", "epochs"]
     half_width: float | None
 
+    def is_within(self, precision: float) -> bool:
+        """Whether the interval is as narrow as asked for; one that ended by its budget may be, too."""
+        return self.half_width is not None and self.half_width <= precision
+
 
 @dataclass(slots=True)
 class Run:

@@ -222,7 +222,7 @@ def precision_lines(plan: Plan, stops: Sequence[Stop]) -> list[str]:
     """How many cases are as precise as asked for, and how wide the others' intervals still are."""
     if plan.precision is None or not stops:
         return []
-    missed = [stop for stop in stops if stop.why != "precision"]
+    missed = [stop for stop in stops if not stop.is_within(plan.precision)]
     line = f"# within {plan.precision:.2%}: {len(stops) - len(missed)} of {len(stops)} cases"
     if missed:
         spent = sum(stop.why == "budget" for stop in missed)
