@@ -20,14 +20,19 @@ from ncclbench.cli import values
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     SectionedCommand,
+    check_choice,
     exit_zero_option,
     folder_name,
     json_option,
     launch_options,
+    margin_choice,
     option,
+    seed_choice,
     selection_from,
     selection_options,
+    statistic_choice,
     under,
+    warmup_choice,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.gpu import count_gpus
@@ -42,7 +47,6 @@ from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import Method, build_plan
 from ncclbench.plan.model import Device, Plan
 from ncclbench.supervise.launcher import Seat, find_seat
-from ncclbench.tables.statistics import STATISTICS
 from ncclbench.terminal.streams import show, write
 from ncclbench.units import parse_seconds
 
@@ -70,20 +74,8 @@ _compared_options = under(
         otherwise="nccl2 on CUDA, else gloo",
         help="The backend that is compared with itself; one.",
     ),
-    option(
-        "--margin",
-        metavar="MARGIN",
-        default="3%,1us",
-        parse=values.margin,
-        help="Differences up to it do not matter; the larger of the two counts.",
-    ),
-    option(
-        "--statistic",
-        metavar="|".join(STATISTICS),
-        otherwise="p25 on CPU, median on CUDA",
-        parse=values.one_of(STATISTICS),
-        help="What is compared.",
-    ),
+    margin_choice,
+    statistic_choice,
 )
 
 _measured_options = under(
@@ -96,22 +88,8 @@ _measured_options = under(
         parse=values.whole(1),
         help="Timed operations per case and arm, in all epochs together.",
     ),
-    option(
-        "-w",
-        "--warmup-iters",
-        metavar="N",
-        otherwise="5, fewer where slow",
-        parse=values.whole(0),
-        help="Untimed operations before them, per epoch.",
-    ),
-    option(
-        "-c",
-        "--check",
-        metavar="N",
-        default="1",
-        parse=values.whole(0),
-        help="Passes with checked data before and after each block; 0 checks nothing.",
-    ),
+    warmup_choice,
+    check_choice,
     option(
         "--epochs",
         metavar="N",
@@ -126,13 +104,7 @@ _measured_options = under(
         parse=parse_seconds,
         help="Per case, both arms together: no epoch is added after it; what can be found is said for it.",
     ),
-    option(
-        "--seed",
-        metavar="N",
-        default="0",
-        parse=values.whole(0, 2**31 - 1),
-        help="Draws data, order of arms and uneven splits.",
-    ),
+    seed_choice,
 )
 
 _kept_options = under(

@@ -177,6 +177,45 @@ selection_options = under(
     ),
 )
 
+# Choices that not only a sweep offers.
+margin_choice = option(
+    "--margin",
+    metavar="MARGIN",
+    default="3%,1us",
+    parse=values.margin,
+    help="Differences up to it do not matter; the larger of the two counts.",
+)
+statistic_choice = option(
+    "--statistic",
+    metavar="|".join(STATISTICS),
+    otherwise="p25 on CPU, median on CUDA",
+    parse=values.one_of(STATISTICS),
+    help="What is compared, fixed before the run.",
+)
+warmup_choice = option(
+    "-w",
+    "--warmup-iters",
+    metavar="N",
+    otherwise="5, fewer where slow",
+    parse=values.whole(0),
+    help="Untimed operations before them, per epoch.",
+)
+check_choice = option(
+    "-c",
+    "--check",
+    metavar="N",
+    default="1",
+    parse=values.whole(0),
+    help="Passes with checked data before and after each block; 0 checks nothing.",
+)
+seed_choice = option(
+    "--seed",
+    metavar="N",
+    default="0",
+    parse=values.whole(0, 2**31 - 1),
+    help="Draws data, order of arms and uneven splits.",
+)
+
 arm_options = under(
     "What is compared",
     option(
@@ -187,20 +226,8 @@ arm_options = under(
     ),
     option("--arms", metavar="'X; Y'", help="What --backends X,Y is short for."),
     option("--base", metavar="ARM", otherwise="the first", help="The arm that others are compared with."),
-    option(
-        "--margin",
-        metavar="MARGIN",
-        default="3%,1us",
-        parse=values.margin,
-        help="Differences up to it do not matter; the larger of the two counts.",
-    ),
-    option(
-        "--statistic",
-        metavar="|".join(STATISTICS),
-        otherwise="p25 on CPU, median on CUDA",
-        parse=values.one_of(STATISTICS),
-        help="What is compared, fixed before the run.",
-    ),
+    margin_choice,
+    statistic_choice,
 )
 
 method_options = under(
@@ -213,22 +240,8 @@ method_options = under(
         parse=values.whole(1),
         help="Timed operations per case and arm, in all epochs together.",
     ),
-    option(
-        "-w",
-        "--warmup-iters",
-        metavar="N",
-        otherwise="5, fewer where slow",
-        parse=values.whole(0),
-        help="Untimed operations before them, per epoch.",
-    ),
-    option(
-        "-c",
-        "--check",
-        metavar="N",
-        default="1",
-        parse=values.whole(0),
-        help="Passes with checked data before and after each block; 0 checks nothing.",
-    ),
+    warmup_choice,
+    check_choice,
     option(
         "--epochs",
         metavar="N",
@@ -257,13 +270,7 @@ method_options = under(
         parse=parse_seconds,
         help="Per case, all its arms together: no epoch is added after it.",
     ),
-    option(
-        "--seed",
-        metavar="N",
-        default="0",
-        parse=values.whole(0, 2**31 - 1),
-        help="Draws data, order of arms and uneven splits.",
-    ),
+    seed_choice,
     option(
         "--inject",
         metavar="ARM:RANKS:AMOUNT",
