@@ -22,7 +22,7 @@ LAYERS = (
     ("plan",),
     ("store.model",),
     ("store", "environment", "stats"),
-    ("compare",),
+    ("compare", "importing", "hardware"),
     ("worker",),
     ("supervise",),
     ("terminal", "report"),

@@ -13,12 +13,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.compare.alike import arm_pairs, pair_cases, side_that_has_it
+from ncclbench.compare.imported import compare_printed, has_imported
 from ncclbench.compare.judged import judged_rows
 from ncclbench.compare.paired import compare_arms
 from ncclbench.compare.rows import NEVER_MEANT
 from ncclbench.compare.sides import Side, has_wrong_data
 from ncclbench.environment.against import changed, changes_between
 from ncclbench.errors import RequestError
+from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.intervals import Margin
 from ncclbench.stats.rows import outcome, run_margin
 
@@ -61,7 +63,12 @@ def compare_sides(
     Raises:
         RequestError: nothing can be paired; the line says why.
     """
-    if _is_one_launch(base, new):
+    if has_imported(base, new):
+        arms = arm_pairs(base, new)
+        margin = margin or run_margin(base.runs[0])
+        rows, unpaired = compare_printed(base, new, arms, statistic, margin)
+        differences = _differences(base, new)
+    elif _is_one_launch(base, new):
         rows, unpaired = _epoch_by_epoch(base, new, statistic, margin)
         differences = []
     else:
@@ -101,8 +108,12 @@ def _epoch_by_epoch(
 def _differences(base: Side, new: Side) -> list[dict[str, Any]]:
     """Of the environments, then of what was asked for."""
     sides = [[run.meta.get("environment") or {} for run in side.runs] for side in (base, new)]
+    changes = changes_between(*sides)
+    if has_imported(base, new):
+        # What another tool was asked for has other names, and mostly is not told.
+        return changes
     asked = [changed(name, _asked(base, name), _asked(new, name)) for name in _ASKED]
-    return changes_between(*sides) + [change for change in asked if change is not None]
+    return changes + [change for change in asked if change is not None]
 
 
 def _asked(side: Side, name: str) -> Counter[str]:
@@ -114,7 +125,7 @@ def _asked(side: Side, name: str) -> Counter[str]:
 
 def _why_nothing(base: Side, new: Side, unpaired: list[dict[str, Any]]) -> str:
     worlds = [sorted({run.plan.nranks for run in side.runs}) for side in (base, new)]
-    if not set(worlds[0]) & set(worlds[1]):
+    if not set(worlds[0]) & set(worlds[1]) and not has_imported(base, new):
         ours, theirs = (" and ".join(map(str, each)) for each in worlds)
         return f"nothing can be compared: BASE has {ours} ranks, NEW {theirs}: measure with as many"
     reasons = Counter(entry["reason"] for entry in unpaired)
@@ -136,7 +147,11 @@ def _notes(base: Side, new: Side) -> list[str]:
                 notes.append(f"{name}: {run.folder} is not complete ({status})")
             if run.plan.injection is not None:
                 notes.append(f"{name}: {run.folder} was slowed on purpose on {run.plan.injection.arm}")
-    if all(run.plan.check == 0 for side in (base, new) for run in side.runs):
+            if run.is_imported:
+                tools = " and ".join(dict.fromkeys(arm.backend for arm in run.plan.arms))
+                notes.append(f"{name}: {run.folder} was measured by {tools}; {MEANS_ONLY}")
+    measured = [run for side in (base, new) for run in side.runs if not run.is_imported]
+    if measured and all(run.plan.check == 0 for run in measured):
         notes.append("data were checked on neither side (-c 0)")
     margins = {(run.plan.margin_ratio, run.plan.margin_us) for side in (base, new) for run in side.runs}
     if len(margins) > 1:

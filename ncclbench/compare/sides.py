@@ -160,7 +160,8 @@ class Opener:
 
 def has_wrong_data(run: Run) -> bool:
     """Whether the data check found wrong elements anywhere in the run."""
-    return any(sum(unit.wrong or ()) for units in run.units.values() for unit in units)
+    measured = any(sum(unit.wrong or ()) for units in run.units.values() for unit in units)
+    return measured or any(printed.wrong for printed in run.printed)
 
 
 def created(meta: dict[str, Any]) -> datetime | None:
@@ -219,7 +220,11 @@ def _refuse_itself(base: Side, new: Side) -> None:
 
 def _is_copy(run: Run, other: Run) -> bool:
     """Whether two folders hold the same launch: begun at once, with the same samples to the nanosecond."""
-    if run is other or run.meta.get("created") != other.meta.get("created") or not run.units:
+    if run is other or run.meta.get("created") != other.meta.get("created"):
+        return False
+    if run.printed:
+        return run.printed == other.printed
+    if not run.units:
         return False
     key, units = next(iter(run.units.items()))
     theirs = other.units.get(key, [])

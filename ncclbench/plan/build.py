@@ -11,7 +11,17 @@ from typing import Literal
 
 from ncclbench.errors import RequestError
 from ncclbench.plan import memory
-from ncclbench.plan.model import FIRST_LOOK, Arm, Case, Device, Injection, Plan, PlannedCase
+from ncclbench.plan.model import (
+    FIRST_LOOK,
+    MARGIN_RATIO,
+    MARGIN_US,
+    Arm,
+    Case,
+    Device,
+    Injection,
+    Plan,
+    PlannedCase,
+)
 from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
@@ -75,8 +85,8 @@ class Method:
     epochs: int | None = None
     epoch_kind: Literal["group", "process"] = "group"
     statistic: str | None = None
-    margin_ratio: float = 0.03
-    margin_us: float = 1.0
+    margin_ratio: float = MARGIN_RATIO
+    margin_us: float = MARGIN_US
     time_budget_s: float | None = None
     timeout_s: float = 60.0
     share_gpu: bool = False

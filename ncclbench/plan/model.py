@@ -12,6 +12,10 @@ PLAN_SCHEMA = 1
 # Under so many epochs nobody looks whether the precision is reached.
 FIRST_LOOK = 8
 
+# The margin of equivalence where none is given; the larger of the two counts.
+MARGIN_RATIO = 0.03
+MARGIN_US = 1.0
+
 # Where an arm's buffers live.
 Device = Literal["cpu", "cuda"]
 
@@ -228,6 +232,33 @@ class Plan:
             **plain,
             **later,
         )
+
+
+def unplanned(arms: tuple[Arm, ...], nranks: int) -> Plan:
+    """The plan of a run that another tool measured: who measured, and nothing that was asked for.
+
+    Args:
+        arms: the tools.
+        nranks: the most ranks that its output tells of.
+    """
+    return Plan(
+        cases=(),
+        arms=arms,
+        base_arm=arms[0].id,
+        nranks=nranks,
+        iters=0,
+        warmup_iters=None,
+        check=0,
+        epochs=0,
+        epoch_kind="process",
+        statistic=None,
+        margin_ratio=MARGIN_RATIO,
+        margin_us=MARGIN_US,
+        time_budget_s=None,
+        timeout_s=0.0,
+        share_gpu=False,
+        seed=0,
+    )
 
 
 # What a plan of an older ncclbench need not have.

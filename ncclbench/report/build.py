@@ -16,6 +16,7 @@ from jinja2.utils import htmlsafe_json_dumps
 
 from ncclbench import __version__
 from ncclbench.report.figures import Figure
+from ncclbench.report.imported import worded
 from ncclbench.report.model import Family, Report, Row, Source
 from ncclbench.report.packing import packed, packed_plotlyjs
 from ncclbench.report.panels import PANELS
@@ -50,7 +51,7 @@ def report_of(runs: list[Run]) -> Report:
     """The rows and comparisons of runs, each tagged with its run's label."""
     sources = []
     for label, run in zip(_labels(runs), runs, strict=True):
-        rows = _tagged(run_rows(run), label)
+        rows = _tagged(worded(run_rows(run)), label)
         comparisons: list[Row] = []
         if len(run.plan.arms) > 1:
             # Only here: one arm is compared with nothing.

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclbench.plan.model import Arm, PlannedCase
+from ncclbench.stats.imported import imported_row
 from ncclbench.stats.intervals import Margin
 from ncclbench.stats.summary import summary_row
 from ncclbench.store.folder import replace_file
@@ -19,7 +20,12 @@ NOT_MEASURED = "not measured: the run ended before it"
 
 
 def run_rows(run: Run) -> list[dict[str, Any]]:
-    """One row per planned case and arm, in the plan's order; what was not measured says why."""
+    """One row per planned case and arm, in the plan's order; what was not measured says why.
+
+    Of an imported run one row per printed mean, in the order of the files.
+    """
+    if run.is_imported:
+        return [imported_row(printed, run.meta) for printed in run.printed]
     return [_row(run, entry, arm) for entry in run.plan.cases for arm in run.plan.arms]
 
 

@@ -21,7 +21,7 @@ from ncclbench.tables.statistics import STATISTICS
 FEWEST_FOR_P99 = 100
 
 # The measured keys of a row and what they hold where nothing was measured.
-_UNMEASURED: dict[str, Any] = {
+UNMEASURED: dict[str, Any] = {
     "n": 0,
     "epochs": 0,
     "clock": None,
@@ -91,7 +91,7 @@ def summary_row(
         share_gpu: ranks shared a GPU, so that bytes over time is no bandwidth.
         stopped: why no epoch was added: "precision", "budget" or "epochs"; None where that was not kept.
     """
-    row: dict[str, Any] = {**case.to_json(), "arm": arm.id, "implementation": implementation, **_UNMEASURED}
+    row: dict[str, Any] = {**case.to_json(), "arm": arm.id, "implementation": implementation, **UNMEASURED}
     if units:
         row |= _times(units, STATISTICS[statistic].quantile)
         row["fence_bound"] = None if margin is None else is_fence_bound(case, row, margin)

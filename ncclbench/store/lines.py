@@ -10,16 +10,12 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from ncclbench.store.model import Times, Unit
+from ncclbench.store.model import Count, Index, Printed, Time, Times, Unit
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.
 _DECIMALS = 3
 
-# Thirty years. Beyond lies no time but a broken file, and sums of such numbers would overflow.
-_Time = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-_Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
-_Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 40)]
-_Samples = Annotated[list[_Time], msgspec.Meta(min_length=1)]
+_Samples = Annotated[list[Time], msgspec.Meta(min_length=1)]
 
 Status = Literal["skipped", "unavailable", "failed"]
 
@@ -29,18 +25,18 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples", omit_defaults
 
     case: str
     arm: str
-    epoch: _Index
-    attempt: _Index
-    rank: _Index
-    k: _Count
-    visits: Annotated[list[_Count], msgspec.Meta(min_length=1)]
-    turns: Annotated[list[_Index], msgspec.Meta(min_length=1)]
-    wrong: _Index | None
+    epoch: Index
+    attempt: Index
+    rank: Index
+    k: Count
+    visits: Annotated[list[Count], msgspec.Meta(min_length=1)]
+    turns: Annotated[list[Index], msgspec.Meta(min_length=1)]
+    wrong: Index | None
     start_us: _Samples
     launch_us: _Samples
     device_us: _Samples | None
     total_us: _Samples
-    delay_us: _Time | None = None
+    delay_us: Time | None = None
 
     def fault(self) -> str | None:
         """What is wrong with the arrays' lengths; None where they agree."""
@@ -68,23 +64,23 @@ class ColdLine(msgspec.Struct, tag_field="type", tag="cold"):
     """What a rank paid before the first timed operation of an arm in an epoch; null where not seen."""
 
     arm: str
-    epoch: _Index
-    attempt: _Index
-    rank: _Index
-    init_us: _Time | None
-    first_op_us: _Time | None
+    epoch: Index
+    attempt: Index
+    rank: Index
+    init_us: Time | None
+    first_op_us: Time | None
 
 
 class StopLine(msgspec.Struct, tag_field="type", tag="stop"):
     """A case has all the epochs it is to get, and why; fields as in ``store.model.Stop``."""
 
     case: str
-    epochs: _Index
+    epochs: Index
     why: Literal["precision", "budget", "epochs"]
     half_width: Annotated[float, msgspec.Meta(ge=0)] | None
 
 
-Line = SamplesLine | StatusLine | ColdLine | StopLine
+Line = SamplesLine | StatusLine | ColdLine | StopLine | Printed
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)

@@ -1,11 +1,12 @@
-"""What is kept of a run: units of samples, and the run as readers see it."""
+"""What is kept of a run: units of samples, what other tools printed, and the run as readers see it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,6 +15,15 @@ from ncclbench.plan.model import Plan
 RUN_SCHEMA = 1
 
 Times = NDArray[np.float64]
+
+# Thirty years. Beyond lies no time but a broken file, and sums of such numbers would overflow.
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
+Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 40)]
+# Of bytes and elements: above every size that a plan can hold, and small enough to divide.
+_Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+_Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
+_Word = Annotated[str, msgspec.Meta(max_length=100)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +106,58 @@ class Stop:
         return self.half_width is not None and self.half_width <= precision
 
 
+class Printed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="printed"):
+    """One figure of another tool: the mean time of an operation over many, of which no samples are known.
+
+    It is a line of samples.jsonl as it stands. What the source does not tell is None.
+
+    Attributes:
+        arm: id of the arm it was put under.
+        op: name of the collective as ncclbench has it, or the other tool's where ncclbench has none.
+        op_from: where that is known from: the text, an option of the import, or layout and factor.
+        dtype, redop, root, count, in_place, nbytes: as in ``plan.model.Case``.
+        mode: name in MODES; None where the tool's way of timing is none of them.
+        nranks: ranks in the group.
+        nranks_from: where that is known from: what the text says, or busbw over algbw.
+        time_us: the mean time of one operation as printed; None in an operation that was none.
+        algbw_GBs, busbw_GBs: as printed.
+        wrong: wrong elements; None where not checked.
+        max_error: the largest deviation, where the tool printed that in place of a count.
+        min_us, max_us, p50_us, p99_us: over iterations or ranks, where the tool printed them.
+        derived: names of the fields that were derived and not read.
+        file: index into the imported files; ``line``: of that file, from 1.
+        repeat: how many equal cases stood before it in the same output, as a tool's cycles give.
+        reason: why its status is "skipped" where it is (a size of 0 is no operation); None otherwise.
+    """
+
+    arm: _Word
+    op: _Word | None
+    op_from: Literal["text", "option", "derived"] | None
+    dtype: _Word | None
+    redop: _Word | None
+    root: Index | None
+    nbytes: _Size
+    count: _Size | None
+    in_place: bool | None
+    mode: _Word | None
+    nranks: Count | None
+    nranks_from: Literal["header", "derived"] | None
+    time_us: Time | None
+    algbw_GBs: _Rate | None
+    busbw_GBs: _Rate | None
+    wrong: Index | None
+    max_error: _Rate | None = None
+    min_us: Time | None = None
+    max_us: Time | None = None
+    p50_us: Time | None = None
+    p99_us: Time | None = None
+    derived: tuple[_Word, ...] = ()
+    file: Index = 0
+    line: Count = 1
+    repeat: Index = 0
+    reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None
+
+
 @dataclass(slots=True)
 class Run:
     """A run folder as read.
@@ -108,6 +170,7 @@ class Run:
         statuses: by (case key, arm id): (status, reason) where it is not simply measured.
         stops: by case key, where a case got all the epochs it was to get.
         cold: one entry per arm, epoch and rank: costs before the first timed operation, in microseconds.
+        printed: what another tool printed, in the order of its output; a run has either these or units.
         problems: what a reader should know: torn lines, incomplete units.
     """
 
@@ -118,4 +181,10 @@ class Run:
     statuses: dict[tuple[str, str], tuple[str, str]] = field(default_factory=dict)
     stops: dict[str, Stop] = field(default_factory=dict)
     cold: list[dict[str, Any]] = field(default_factory=list)
+    printed: list[Printed] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+
+    @property
+    def is_imported(self) -> bool:
+        """Whether another tool measured it, so that only means are known."""
+        return self.meta.get("kind") == "import"

@@ -13,7 +13,7 @@ from ncclbench.plan.model import Plan
 from ncclbench.store.folder import META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
-from ncclbench.store.model import Run, Stop, Times, Unit
+from ncclbench.store.model import Printed, Run, Stop, Times, Unit
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -88,9 +88,15 @@ class _Collector:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)
             else:
                 self._strangers.append(f"{line.case} is not in the plan: its line was left out")
-        elif line.arm not in self._arms or (not isinstance(line, ColdLine) and line.case not in self._cases):
-            what = f"arm {line.arm}" if isinstance(line, ColdLine) else f"{line.case} on {line.arm}"
+        elif line.arm not in self._arms or (
+            not isinstance(line, ColdLine | Printed) and line.case not in self._cases
+        ):
+            what = (
+                f"arm {line.arm}" if isinstance(line, ColdLine | Printed) else f"{line.case} on {line.arm}"
+            )
             self._strangers.append(f"{what} is not in the plan: its line was left out")
+        elif isinstance(line, Printed):
+            run.printed.append(line)
         elif isinstance(line, SamplesLine):
             # Measured after it had failed, by a later attempt: the later word counts.
             run.statuses.pop((line.case, line.arm), None)

@@ -68,9 +68,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("ncclbench", str(meta.get("ncclbench") or "")),
         ("run folder", source.run.folder.name),
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
-        ("seed", str(plan.seed)),
-        ("asked for", _asked(plan)),
-        ("margin", f"{100 * plan.margin_ratio:g} % or {plan.margin_us:g} µs, the larger"),
+        *([] if source.run.is_imported else _method(plan)),
         ("message", str(meta.get("message") or "")),
     ]
     return {
@@ -88,6 +86,14 @@ def _block(source: Source) -> dict[str, Any]:
         "attempts": [_attempt(entry) for entry in meta.get("attempts") or []],
         "ranks": _ranks(environment, names),
     }
+
+
+def _method(plan: Plan) -> list[tuple[str, str]]:
+    return [
+        ("seed", str(plan.seed)),
+        ("asked for", _asked(plan)),
+        ("margin", f"{100 * plan.margin_ratio:g} % or {plan.margin_us:g} µs, the larger"),
+    ]
 
 
 def _asked(plan: Plan) -> str:
@@ -154,13 +160,10 @@ def _between_runs(report: Report) -> list[Difference]:
     named = []
     for source in report.sources:
         plan = source.run.plan
-        asked = {
-            "ranks": str(plan.nranks),
-            "hosts": str(len(_hosts(source))),
-            "iterations": str(plan.iters),
-            "epochs": str(plan.epochs),
-            "ncclbench": str(source.run.meta.get("ncclbench") or "–"),
-        }
+        asked = {"ranks": str(plan.nranks), "hosts": str(len(_hosts(source)))}
+        if not source.run.is_imported:
+            asked |= {"iterations": str(plan.iters), "epochs": str(plan.epochs)}
+        asked["ncclbench"] = str(source.run.meta.get("ncclbench") or "–")
         named.append((source.label, asked | dict(split_by_difference(_hosts(source))[1])))
     return split_by_difference(named)[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ncclbench.report.model import Report, good_rows
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import three_digits
+from ncclbench.stats.imported import CLOCK
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.modes import MODES
 
@@ -14,16 +15,18 @@ def build(report: Report) -> Content | None:
     rows = report.rows
     factors = {}
     for row in rows:
-        if row["op"] in COLLECTIVES and COLLECTIVES[row["op"]].has_data:
+        if row["nranks"] and row["op"] in COLLECTIVES and COLLECTIVES[row["op"]].has_data:
             factors[row["op"], row["nranks"]] = COLLECTIVES[row["op"]].busbw_factor(row["nranks"])
     modes = {row["mode"] for row in rows}
+    clocks = {row["clock"] for row in good_rows(rows)}
     return {
         "factors": [
             {"op": op, "nranks": nranks, "factor": three_digits(factor)}
             for (op, nranks), factor in factors.items()
         ],
         "modes": [mode for mode in MODES.values() if mode.name in modes],
-        "clocks": {row["clock"] for row in good_rows(rows)},
+        "clocks": clocks,
+        "measured": clocks - {CLOCK},
         "compared": bool(report.comparisons),
     }
 

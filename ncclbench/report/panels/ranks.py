@@ -191,6 +191,8 @@ def _slowest(source: Source) -> list[dict[str, str]]:
     """Per arm: which rank was slowest most often, over all samples of the mode that reads latency."""
     found = []
     for arm in source.run.plan.arms:
+        if source.run.is_imported:
+            continue
         rows = [row for row in good_rows(source.rows) if row["arm"] == arm.id and row["nranks"] > 1]
         modes = in_order({row["mode"] for row in rows}, LATENCY_MODES)
         units = [unit for row in rows if row["mode"] == modes[0] for unit in row_units(source, row)]

@@ -12,6 +12,7 @@ from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, 
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.stopping import precision_lines
 from ncclbench.report.text import count_text, list_text, rate_text, time_text
+from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.units import format_bytes
 
@@ -53,6 +54,8 @@ def _verdict(source: Source) -> dict[str, Any]:
         details.append(f"{unstable:,} of {count_text(counts['ok'], 'row')} unstable.")
     if source.run.plan.injection is not None:
         details.append(f"A slowdown was put into {source.run.plan.injection.arm} on purpose.")
+    if source.run.is_imported:
+        details.append(f"{MEANS_ONLY[0].upper()}{MEANS_ONLY[1:]}.")
     details += precision_lines(source.run)
     if tone == "good" and (any(pair.regressions for pair in pairs) or 2 * unstable > counts["ok"]):
         tone = "warn"
@@ -71,7 +74,7 @@ def _verdict(source: Source) -> dict[str, Any]:
 def _headline(source: Source, counts: Counter[str]) -> tuple[str, str, list[str]]:
     """Tone, the answer in a few words, and what explains it: the worst that happened decides."""
     status = str(source.run.meta.get("status", "complete"))
-    measured = f"{count_text(counts['ok'], 'row')} measured"
+    measured = f"{count_text(counts['ok'], 'row')} {'imported' if source.run.is_imported else 'measured'}"
     if counts["wrong"]:
         details = [_places(source, "wrong"), "Wrong data voids the speed."]
         return "bad", f"{count_text(counts['wrong'], 'row')} WRONG", details
@@ -100,7 +103,7 @@ def _data(source: Source) -> str:
 def _place(source: Source) -> str:
     """Where it ran: "on gloo, 2 ranks on 1 host"."""
     arms = list(dict.fromkeys(row["arm"] for row in source.rows))
-    nranks = max((row["nranks"] for row in source.rows), default=source.run.plan.nranks)
+    nranks = max((row["nranks"] for row in source.rows if row["nranks"]), default=source.run.plan.nranks)
     hosts = (source.run.meta.get("environment") or {}).get("hosts") or []
     where = f" on {count_text(len(hosts), 'host')}" if hosts else ""
     return f"on {list_text(arms)}, {count_text(nranks, 'rank')}{where}"

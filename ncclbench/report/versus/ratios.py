@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ncclbench.compare.imported import launch_mean_us
 from ncclbench.compare.verdict import geometric_mean
 from ncclbench.plan.model import Case
 from ncclbench.report.claims import detail_text
@@ -22,6 +23,7 @@ from ncclbench.report.model import LATENCY_MODES, Row, Series, family_key, in_or
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import ratio_text, time_text
 from ncclbench.report.versus.model import Versus, arm_of
+from ncclbench.stats.imported import CLOCK
 from ncclbench.stats.summary import epoch_quantiles
 from ncclbench.store.model import Run
 from ncclbench.tables.statistics import STATISTICS
@@ -164,6 +166,8 @@ def _launch_dots(series: Series, runs: list[Run], side: str, rows: list[Row], sh
 
 def _launch_us(run: Run, row: Row, arm: str) -> float | None:
     """What one launch has for a row, as the comparison reads it; None where it has nothing."""
+    if row["clock"] == CLOCK:
+        return launch_mean_us(run, row, arm)
     units = run.units.get((Case.from_json(row).key, arm), [])
     if not units:
         return None

@@ -1,0 +1,89 @@
+"""The rows of an imported run: printed means under the same keys as measured rows, with nothing made up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ncclbench.stats.summary import UNMEASURED
+from ncclbench.store.model import Printed
+from ncclbench.tables.collectives import COLLECTIVES
+
+CLOCK = "imported"
+
+# What is said wherever such numbers stand beside measured ones.
+MEANS_ONLY = "imported: means only, no intervals"
+
+
+def imported_row(printed: Printed, meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The row of one printed mean.
+
+    ``median_us`` and ``mean_rank_us`` are that mean: the tools average over ranks where they are not asked
+    for anything else. Bandwidths are those printed; where rounding left nothing of them (0.00 at 8 bytes)
+    they are computed from the time and named in ``derived``. ``n`` and ``epochs`` are null.
+    """
+    row = {
+        "op": printed.op,
+        "dtype": printed.dtype,
+        "redop": printed.redop,
+        "root": printed.root,
+        "nbytes": printed.nbytes,
+        "count": printed.count,
+        "topology": "world",
+        "mode": printed.mode,
+        "in_place": printed.in_place,
+        "nranks": printed.nranks,
+        "async": False,
+        "arm": printed.arm,
+        "implementation": meta.get("arms", {}).get(printed.arm, {}).get("implementation"),
+        **UNMEASURED,
+        "n": None,
+        "epochs": None,
+        "clock": CLOCK,
+        "p50_us": printed.p50_us,
+        "p99_us": printed.p99_us,
+        "fastest_us": None,
+        "min_us": printed.min_us,
+        "max_us": printed.max_us,
+        "median_us": printed.time_us,
+        "mean_rank_us": printed.time_us,
+        "wrong": printed.wrong,
+        "max_error": printed.max_error,
+        "statistic": "mean",
+        "stopped": None,
+        "shared_gpu": False,
+        "op_from": printed.op_from,
+        "nranks_from": printed.nranks_from,
+        "file": printed.file,
+        "line": printed.line,
+        "repeat": printed.repeat,
+    }
+    status, reason = _status(printed)
+    return {**row, **_bandwidths(printed), "status": status, "reason": reason}
+
+
+def _status(printed: Printed) -> tuple[str, str | None]:
+    if printed.time_us is None:
+        return "skipped", printed.reason or "no time printed"
+    if printed.wrong:
+        return "wrong", f"{printed.wrong} wrong elements"
+    return "ok", printed.reason
+
+
+def _bandwidths(printed: Printed) -> dict[str, Any]:
+    """Bytes over time in GB/s (1e9 bytes), also of wrong data: the status tells of these."""
+    algbw, busbw = printed.algbw_GBs, printed.busbw_GBs
+    derived = list(printed.derived)
+    if printed.time_us and not algbw and printed.nbytes:
+        factor = _factor(printed)
+        algbw = printed.nbytes / printed.time_us / 1000
+        busbw = None if factor is None else algbw * factor
+        derived += ["algbw_GBs", "busbw_GBs"]
+    return {"algbw_GBs": algbw, "busbw_GBs": busbw, "derived": list(dict.fromkeys(derived))}
+
+
+def _factor(printed: Printed) -> float | None:
+    """busbw over algbw; None where the operation or the ranks are unknown."""
+    if printed.op not in COLLECTIVES or printed.nranks is None:
+        return None
+    return COLLECTIVES[printed.op].busbw_factor(printed.nranks)
