@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from ncclbench.store.model import Count, Index, Printed, Time, Times, Unit
+from ncclbench.store.model import Count, Index, Printed, Time, Times, Unit, UnitHealth
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.
 _DECIMALS = 3
@@ -37,6 +37,7 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples", omit_defaults
     device_us: _Samples | None
     total_us: _Samples
     delay_us: Time | None = None
+    health: UnitHealth | None = None
 
     def fault(self) -> str | None:
         """What is wrong with the arrays' lengths; None where they agree."""
@@ -125,6 +126,7 @@ def _rank_line(unit: Unit, rank: int) -> SamplesLine:
         device_us=None if unit.device_us is None else _rounded(unit.device_us[rank]),
         total_us=_rounded(unit.total_us[rank]),
         delay_us=None if unit.delay_us is None else round(unit.delay_us[rank], _DECIMALS),
+        health=None if unit.health is None else unit.health[rank],
     )
 
 

@@ -91,9 +91,7 @@ class _Collector:
         elif line.arm not in self._arms or (
             not isinstance(line, ColdLine | Printed) and line.case not in self._cases
         ):
-            what = (
-                f"arm {line.arm}" if isinstance(line, ColdLine | Printed) else f"{line.case} on {line.arm}"
-            )
+            what = f"arm {line.arm}" if isinstance(line, ColdLine | Printed) else f"{line.case} on {line.arm}"
             self._strangers.append(f"{what} is not in the plan: its line was left out")
         elif isinstance(line, Printed):
             run.printed.append(line)
@@ -169,6 +167,7 @@ def _assemble(lines: list[SamplesLine]) -> Unit:
         turns=tuple(first.turns),
         wrong=wrong or None,
         delay_us=None if first.delay_us is None else tuple(line.delay_us or 0.0 for line in lines),
+        health=tuple(line.health for line in lines) if any(line.health for line in lines) else None,
     )
 
 
