@@ -73,7 +73,7 @@ def test_two_tests_are_read_as_if_each_had_a_file(
 
 
 def test_what_no_test_printed_is_of_all_and_a_failure_of_its_own(tmp_path: Path) -> None:
-    one, two = labelled(printed("all_reduce"), "node1: "), labelled(printed("all_reduce"), "node2: ")
+    one, two = (labelled(printed("all_reduce", seed=node), f"node{node}: ") for node in (1, 2))
     command = "pdsh -w node[1-2] NCCL_ALGO=Ring ./all_reduce_perf -b 1K\n"
     failed = "node2: node2: Test NCCL failure common.cu:1005 'unhandled system error'\n"
     reading = read(tmp_path, command + interleaved(one, two[:-4]) + failed)
@@ -96,10 +96,17 @@ def test_ranks_of_one_job_are_one_test_whoever_else_writes(tmp_path: Path) -> No
 
 
 def test_a_rank_that_prints_no_table_is_of_its_own_job(tmp_path: Path) -> None:
-    one, two = (labelled(printed("all_reduce"), f"[{job},0]<stdout>:") for job in (1, 2))
+    one, two = (labelled(printed("all_reduce", seed=job), f"[{job},0]<stdout>:") for job in (1, 2))
     failed = "[2,3]<stderr>:node2: Test NCCL failure common.cu:1005 'remote process exited'\n"
     reading = read(tmp_path, interleaved(one, two[:-4]) + failed)
     assert [section.failure is None for section in reading.sections] == [True, False]
+
+
+def test_a_table_that_every_rank_prints_is_taken_once(tmp_path: Path) -> None:
+    whole = printed("all_reduce")
+    reading = read(tmp_path, interleaved(*(labelled(whole, f"[1,{rank}]<stdout>:") for rank in range(4))))
+    assert figures(reading) == figures(read(tmp_path, whole))
+    assert "left out: 3" in reasons(reading)
 
 
 def test_two_hosts_without_prefixes_are_not_believed(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_nothing_required_nothing_said(tmp_path: Path) -> None:
     ("typed", "says"),
     [
         (("--require", "all_reduce@1G>450"), "write 'all_reduce@1G>=450GB/s'"),
-        (("--require", "allreduce>=4GB/s"), "did you mean 'all_reduce'?"),
+        (("--require", "allreduces>=4GB/s"), "did you mean 'all_reduce'?"),
         (("--require", _SURE, "--require", "fast"), "--require 'fast' is not a requirement"),
         (("--require", _SURE, "--unclear", "maybe"), "--unclear"),
     ],

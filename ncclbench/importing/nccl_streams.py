@@ -58,13 +58,15 @@ def scan(file: Path) -> tuple[list[Draft], list[Problem]]:
 
 def _once(drafts: list[Draft]) -> list[Draft]:
     """The drafts without those whose rows another one has had."""
-    seen: set[str] = set()
+    seen: dict[str, Draft] = {}
     kept = []
     for draft in drafts:
         rows = "\n".join(" ".join(tokens) for _, tokens in draft.rows)
-        if not rows or rows not in seen:
+        first = seen.setdefault(rows, draft)
+        if not rows or first is draft:
             kept.append(draft)
-        seen.add(rows)
+        else:
+            first.failure = first.failure or draft.failure
     return kept
 
 
