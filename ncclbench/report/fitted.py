@@ -22,7 +22,7 @@ WORDS = {
     "waited for or follows in a graph, else the shortest time per operation in a row",
     "bandwidth": "bus bandwidth that the largest sizes come near to",
     "half bandwidth from": "size from which the curve stays above half of that bandwidth (n_1/2)",
-    "twice as long at": "size at which an operation takes twice the time at no size; beyond it size counts more",
+    "twice as long at": "size at which it takes twice the time at no size; beyond it size counts more",
 }
 
 Line = dict[str, Any]
