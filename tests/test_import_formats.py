@@ -47,7 +47,7 @@ def test_json_of_two_nodes() -> None:
     reading = read("nccl-json-v1.json")
     (section,) = reading.sections
     assert (reading.rows_taken, reading.rows_rejected, reading.problems) == (3, 0, [])
-    assert (section.library, section.nranks, len(section.devices)) == ("2.28.9", 16, 16)
+    assert (section.nccl, section.nranks, len(section.devices)) == ("2.28.9", 16, 16)
     assert (section.devices[9].host, section.devices[9].device) == ("node1", 1)
     # The average stands under a misspelt key in this version.
     assert (section.average_fits, section.missing) == (True, [])

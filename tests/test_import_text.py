@@ -57,7 +57,7 @@ def test_a_crash_is_told_and_the_next_run_in_the_file_is_its_own() -> None:
 def test_rccl_tests_tell_their_versions_and_cycles() -> None:
     section = read(FIXTURES / "rccl-tests-cycles.txt").sections[0]
     assert (section.tool, section.version) == ("rccl-tests", "develop:0a1b2c3")
-    assert (section.library, section.runtime) == ("2.22.3-HEAD", "ROCm 6.4.2.0-120-e7d83f5")
+    assert (section.nccl, section.runtime) == ("2.22.3-HEAD", "ROCm 6.4.2.0-120-e7d83f5")
     assert section.devices[3].pci_bus_id == "0000:35:00.0"
     assert section.devices[3].name == "AMD Instinct MI300X"
     sizes = [row.nbytes for row in section.rows if not row.in_place]

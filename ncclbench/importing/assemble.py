@@ -193,7 +193,7 @@ def _file(reading: Reading, rows: Sequence[Printed]) -> Described:
         "hosts": list(dict.fromkeys(name for section in sections for name in section.hosts))[:_HOSTS_TOLD],
         "nhosts": _one({section.nhosts for section in sections if section.rows}),
         "version": _only({section.version for section in sections}),
-        "library": _only({section.library for section in sections}),
+        "library": _only({section.nccl for section in sections}),
         "sections": [_described(section) for section in sections],
         "missing": list(dict.fromkeys(what for section in sections for what in section.missing)),
         "failure": failures[0] if failures else None,
@@ -215,7 +215,7 @@ def _described(section: Section) -> Described:
         "tool": section.tool,
         "line": section.line,
         "version": section.version,
-        "library": section.library,
+        "library": section.nccl,
         "driver": section.driver,
         "runtime": section.runtime,
         "rows_taken": section.row_lines,
@@ -246,7 +246,7 @@ def _environment(readings: Sequence[Reading]) -> Described | None:
     if len({line.rank for line in devices}) < len(devices):
         return None  # two groups, or a list that was garbled
     shared = {
-        "nccl": _only({section.library for section in listing}),
+        "nccl": _only({section.nccl for section in listing}),
         "variables": _shared_variables(listing),
     }
     descriptions = []

@@ -41,7 +41,7 @@ class Section:
     Attributes:
         tool: "nccl-tests", "rccl-tests", "param" or "osu"; becomes the id of the arm.
         line: where it begins, from 1.
-        version: of the tool; ``library`` of NCCL or RCCL, ``driver`` and ``runtime`` of the GPUs.
+        version: of the tool; ``nccl`` of NCCL or RCCL, ``driver`` and ``runtime`` of the GPUs.
         devices: the ranks that are listed, maybe not all.
         nranks: ranks, where the text or the rows tell.
         nhosts, ranks_per_host: hosts that they are on, ranks on the one with the most: where all are listed.
@@ -59,7 +59,7 @@ class Section:
     tool: str
     line: int
     version: str | None = None
-    library: str | None = None
+    nccl: str | None = None
     driver: str | None = None
     runtime: str | None = None
     devices: list[DeviceLine] = field(default_factory=list)

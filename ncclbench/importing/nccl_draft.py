@@ -52,7 +52,7 @@ class Draft:
     stage: Stage = Stage.BEFORE
     tool: str = "nccl-tests"
     version: str | None = None
-    library: str | None = None
+    nccl: str | None = None
     runtime: str | None = None
     banner_op: str | None = None
     mentioned: list[str] = field(default_factory=list)

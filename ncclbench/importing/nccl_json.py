@@ -115,7 +115,7 @@ def _draft(document: Document, line: int) -> tuple[Draft, list[DeviceLine]]:
     code = _whole(document.nccl_version)
     draft = Draft(
         line,
-        library=None if code is None else version_of_code(str(code)),
+        nccl=None if code is None else version_of_code(str(code)),
         banner_op=_op(document.args),
         settings=settings,
         environment=_variables(document.env),

@@ -278,15 +278,15 @@ class Scanner:
             draft = last if late and last is not None else self._draft(number, Stage.VERSION, again=True)
             draft.tool = f"{tests[0]}-tests"
             draft.version = tests[1]
-            draft.library = draft.library or tests[2]
+            draft.nccl = draft.nccl or tests[2]
             return True
-        library = words.library_version(text)
+        library = words.nccl_version(text)
         runtime = words.runtime_version(text)
         if library is None and runtime is None:
             return False
         current = self.drafts[-1] if self.drafts and self.drafts[-1].stage < Stage.FOOTER else self._before
         if library is not None:
-            current.library = library[1]
+            current.nccl = library[1]
             current.runtime = library[2] or current.runtime
             if library[0] == "RCCL":
                 current.tool = "rccl-tests"

@@ -58,7 +58,7 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
         draft.tool,
         draft.line,
         version=draft.version,
-        library=draft.library,
+        nccl=draft.nccl,
         runtime=draft.runtime,
         devices=draft.devices,
         settings=draft.settings,

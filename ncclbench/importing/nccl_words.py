@@ -129,7 +129,7 @@ def tests_version(text: str) -> tuple[str, str, str | None] | None:
     return match[1], match[2][:100], version_of_code(match[3]) if match[3] else None
 
 
-def library_version(text: str) -> tuple[str, str, str | None] | None:
+def nccl_version(text: str) -> tuple[str, str, str | None] | None:
     """("NCCL" or "RCCL", its version, what it was built for or None)."""
     match = _LIBRARY.search(text)
     if match is None:
