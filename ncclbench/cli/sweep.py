@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -13,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     SectionedCommand,
     arm_options,
     exit_zero_option,
-    folder_name,
     json_option,
     launch_options,
     method_from,
@@ -105,16 +104,7 @@ def _prepare(plan: Plan | None, seat: Seat | None, params: Mapping[str, Any]) ->
         former = _former(Path(params["resume"]))
         _check_world(former, seat)
         return _Work(former.plan, former, RunFolder.reopen(former.folder))
-    if params["out"] is not None:
-        return _Work(plan, None, RunFolder.create(Path(params["out"])))
-    return _Work(plan, None, RunFolder.create(_free_name(Path("results"), params["label"])))
-
-
-def _free_name(parent: Path, label: str | None) -> Path:
-    """results/<time>-<label>, numbered where another run began within the same second."""
-    name = folder_name(datetime.now(), label)
-    names = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
-    return next(parent / each for each in names if not (parent / each).exists())
+    return _Work(plan, None, new_run_folder(params["out"], params["label"]))
 
 
 def _former(folder: Path) -> Run:

@@ -75,8 +75,8 @@ def read_counters(identity: str | int) -> Reading:
     try:
         with nvml_calls.opened() as nvml:
             return _read(nvml, identity)
-    except Exception as error:  # no driver, no library, no permission: each binding says it in its own way
-        return nvml_calls.nothing([*_READS, *_OF_LINKS, "throttled_us"], str(error) or type(error).__name__)
+    except nvml_calls.Unavailable as error:
+        return nvml_calls.nothing([*_READS, *_OF_LINKS, "throttled_us"], str(error))
 
 
 def _read(nvml: Any, identity: str | int) -> Reading:

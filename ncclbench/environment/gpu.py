@@ -97,13 +97,9 @@ def read_gpu(identity: str | int) -> dict[str, Any]:
     """
     try:
         with nvml_calls.opened() as nvml:
-            try:
-                handle = nvml_calls.find_handle(nvml, identity)
-            except nvml.NVMLError as error:
-                return nvml_calls.nothing([*FIELDS], str(error))
-            return nvml_calls.read_each(nvml, handle, FIELDS)
-    except Exception as error:  # no driver, no library, no permission: each binding says it in its own way
-        return nvml_calls.nothing([*FIELDS], str(error) or type(error).__name__)
+            return nvml_calls.read_each(nvml, nvml_calls.find_handle(nvml, identity), FIELDS)
+    except nvml_calls.Unavailable as error:
+        return nvml_calls.nothing([*FIELDS], str(error))
 
 
 def _bus_id(nvml: Any, handle: Any) -> str:

@@ -50,8 +50,8 @@ def read_gpus(sys: Path = SYS) -> dict[str, Any]:
                 "gpus": [_gpu(nvml, index, each, sys) for index, each in enumerate(links)],
                 "gpu_links": [" ".join(_between(nvml, one, other) for other in links) for one in links],
             }
-    except Exception as error:  # no driver, no library, no permission: each binding says it in its own way
-        return {"gpus_missing": str(error) or type(error).__name__}
+    except nvml_calls.Unavailable as error:
+        return {"gpus_missing": str(error)}
 
 
 class _Links:

@@ -19,20 +19,37 @@ _MEMBERS = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _VERSIONS = {1: "1.0", 2: "2.0", 3: "2.2", 4: "3.0", 5: "3.1", 6: "4.0", 7: "5.0", 8: "6.0"}
 
 
+class Unavailable(Exception):
+    """NVML cannot be used, in its own words: no driver, no library, no permission, an unknown GPU."""
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Whatever goes wrong inside becomes ``Unavailable``: a run without readings is a run.
+
+    Bindings and drivers say what they lack in ways of their own, so that no narrower class will do.
+    """
+    try:
+        yield
+    except Exception as error:
+        raise Unavailable(str(error) or type(error).__name__) from error
+
+
 @contextmanager
 def opened() -> Iterator[Any]:
     """The binding, initialised; for workers only, since it must not happen in a supervisor.
 
     Raises:
-        Exception: no driver, no library, no permission: each binding says it in its own way.
+        Unavailable: it cannot be used, or something in the block failed.
     """
-    import pynvml
+    with told():
+        import pynvml
 
-    pynvml.nvmlInit()
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()
+        pynvml.nvmlInit()
+        try:
+            yield pynvml
+        finally:
+            pynvml.nvmlShutdown()
 
 
 def find_handle(nvml: Any, identity: str | int) -> Any:

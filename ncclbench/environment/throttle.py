@@ -130,16 +130,17 @@ class Gauge:
 
 
 def open_gauge(identity: str | int) -> Gauge | None:
-    """The gauge of a GPU; None where NVML is not to be had, which the environment then says.
+    """The gauge of a GPU; None where NVML is not to be had: why stands with the GPU in the environment.
 
     For workers only: it initialises NVML, and leaves it so until the process ends.
     """
     try:
-        import pynvml
+        with nvml_calls.told():
+            import pynvml
 
-        pynvml.nvmlInit()
-        return Gauge(pynvml, nvml_calls.find_handle(pynvml, identity))
-    except Exception:  # each binding fails in its own way, and a run without readings is a run
+            pynvml.nvmlInit()
+            return Gauge(pynvml, nvml_calls.find_handle(pynvml, identity))
+    except nvml_calls.Unavailable:
         return None
 
 
