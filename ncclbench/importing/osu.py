@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ncclbench.importing.lines import lines
-from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, REJECTED, Importer, Reading, Section
+from ncclbench.importing.model import Importer, Reading, Section
 from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
 from ncclbench.importing.physics import figure
+from ncclbench.importing.taking import Taking
 from ncclbench.store.model import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -202,11 +203,11 @@ class _Reader:
     def __init__(self, file: Path) -> None:
         self.reading = Reading(file, "osu")
         self._table: _Table | None = None
-        self._rows_left = MOST_ROWS
         # Ranks of command lines that no table followed yet, by operation.
         self._launched: defaultdict[str, set[int]] = defaultdict(set)
         self._command = ""
         self._notes = Notes()
+        self._taking = Taking(self.reading, self._notes)
 
     def read(self, source: Iterator[tuple[int, str]]) -> Reading:
         """All of it."""
@@ -246,11 +247,8 @@ class _Reader:
                 number, f"OSU's {title['name'][:60]!r} test is none of those that are imported", "tests"
             )
             return
-        if len(self.reading.sections) >= MOST_SECTIONS:
+        if not self._taking.has_room_for_table(number):
             self._table = None
-            self._notes.add(
-                number, f"more than {MOST_SECTIONS:,} tables: those from here on are left out", "tables"
-            )
             return
         launched = self._launched.pop(test.op, set())
         nranks = test.nranks or (launched.pop() if len(launched) == 1 else None)
@@ -269,18 +267,9 @@ class _Reader:
         try:
             row = table.row(number, tokens)
         except NotARow as reason:
-            self.reading.rows_rejected += 1
-            self._notes.add(number, f"{REJECTED}{reason}", "rows rejected")
+            self._taking.reject(number, reason)
             return
-        if not self._rows_left:
-            self._notes.add(
-                number, f"more than {MOST_ROWS:,} rows: those from here on are left out", "too many rows"
-            )
-            return
-        self._rows_left -= 1
-        table.section.rows.append(row)
-        table.section.row_lines += 1
-        if row.failed:
+        if self._taking.take(number, row, table.section) and row.failed:
             self._notes.add(
                 number, "validation failed; how many elements were wrong is not printed", "failed"
             )

@@ -16,7 +16,7 @@ import msgspec
 
 from ncclbench.errors import RequestError
 from ncclbench.importing.lines import lines
-from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, REJECTED, Importer, Reading, Section
+from ncclbench.importing.model import REJECTED, Importer, Reading, Section
 from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
 from ncclbench.importing.physics import (
@@ -32,6 +32,7 @@ from ncclbench.importing.physics import (
     ratio,
     vote,
 )
+from ncclbench.importing.taking import Taking
 from ncclbench.store.model import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import find_dtype
@@ -121,8 +122,8 @@ class _Reader:
         self._op = op
         self._job = _Job()
         self._table: _Table | None = None
-        self._rows_left = MOST_ROWS
         self._notes = Notes()
+        self._taking = Taking(self.reading, self._notes)
 
     def read(self, source: Iterator[tuple[int, str]]) -> Reading:
         """All of it."""
@@ -164,10 +165,7 @@ class _Reader:
                 number, f"a table of {what} communication: none of its figures is imported", "tables"
             )
             return
-        if len(self.reading.sections) >= MOST_SECTIONS:
-            self._notes.add(
-                number, f"more than {MOST_SECTIONS:,} tables: those from here on are left out", "tables"
-            )
+        if not self._taking.has_room_for_table(number):
             return
         section = Section("param", number, nranks=self._job.nranks, settings=dict(self._job.settings))
         section.settings["time"] = "median over ranks of each rank's mean"
@@ -181,17 +179,9 @@ class _Reader:
         try:
             row = self._printed(number, match["name"].split("-")[1:], match["cells"].split(), table)
         except NotARow as reason:
-            self.reading.rows_rejected += 1
-            self._notes.add(number, f"{REJECTED}{reason}", "rows rejected")
+            self._taking.reject(number, reason)
             return
-        if not self._rows_left:
-            self._notes.add(
-                number, f"more than {MOST_ROWS:,} rows: those from here on are left out", "too many rows"
-            )
-            return
-        self._rows_left -= 1
-        table.section.rows.append(row)
-        table.section.row_lines += 1
+        self._taking.take(number, row, table.section)
 
     def _printed(self, number: int, name: list[str], cells: list[str], table: _Table) -> Printed:
         """The row of a line; ranks are seen to later.
