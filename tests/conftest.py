@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from report_browsing import Browser
 
 _PREFIXES = ("NCCL_", "CUDA_LAUNCH_", "TORCH_", "GLOO_", "SLURM_", "OMPI_", "PMI_", "TORCHELASTIC_")
 _LAUNCHER = {
@@ -29,3 +33,20 @@ def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
             if name.startswith(_PREFIXES) or name in _LAUNCHER | _OTHERS:
                 patch.delenv(name)
         yield
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """The browser's process."""
+    from report_browsing import started_chromium
+
+    yield from started_chromium()
+
+
+@pytest.fixture
+def browser(chromium: Any) -> Iterator[Browser]:
+    """A browser that has seen nothing yet."""
+    from report_browsing import Browser
+
+    with Browser(chromium) as opened:
+        yield opened

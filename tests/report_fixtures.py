@@ -39,6 +39,30 @@ def make_case(op: str, nbytes: int, mode: str = "isolated", dtype: str = "float3
     )
 
 
+def make_plan(
+    cases: Sequence[Case], arms: Sequence[str], *, nranks: int, iters: int, epochs: int, seed: int
+) -> Plan:
+    """A plan with everything else as a sweep has it by default."""
+    return Plan(
+        cases=tuple(PlannedCase(case, "planned", None, 4 * case.nbytes) for case in cases),
+        arms=tuple(Arm(arm, arm.split("#")[0]) for arm in arms),
+        base_arm=arms[0],
+        nranks=nranks,
+        iters=iters,
+        warmup_iters=5,
+        check=1,
+        epochs=epochs,
+        epoch_kind="group",
+        statistic=None,
+        margin_ratio=0.03,
+        margin_us=1.0,
+        time_budget_s=None,
+        timeout_s=60.0,
+        share_gpu=False,
+        seed=seed,
+    )
+
+
 def make_host(index: int) -> dict[str, Any]:
     """What a run keeps of a host."""
     return {
@@ -88,24 +112,7 @@ def make_run(
         for mode in modes
         for nbytes in sizes
     ]
-    plan = Plan(
-        cases=tuple(PlannedCase(case, "planned", None, 4 * case.nbytes) for case in cases),
-        arms=tuple(Arm(arm, arm.split("#")[0]) for arm in arms),
-        base_arm=arms[0],
-        nranks=nranks,
-        iters=iters,
-        warmup_iters=5,
-        check=1,
-        epochs=epochs,
-        epoch_kind="group",
-        statistic=None,
-        margin_ratio=0.03,
-        margin_us=1.0,
-        time_budget_s=None,
-        timeout_s=60.0,
-        share_gpu=False,
-        seed=seed,
-    )
+    plan = make_plan(cases, arms, nranks=nranks, iters=iters, epochs=epochs, seed=seed)
     run = Run(folder=folder, meta=make_meta(plan, label, hosts) | {"calibration": calibration}, plan=plan)
     for case in cases:
         k = 8 if case.mode == "back-to-back" else 1

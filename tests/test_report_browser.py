@@ -9,19 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_browsing import PATIENCE_MS, Browser, Visit, started_chromium, written_pages
+from report_browsing import PATIENCE_MS, Browser, Visit, written_pages
 from report_fixtures import SIZES, SMALL
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

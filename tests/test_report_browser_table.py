@@ -5,26 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report_browsing import Browser, started_chromium, written_pages
+from report_browsing import Browser, written_pages
 from report_fixtures import HOSTILE, SIZES, SMALL, make_run
 
 from ncclbench.report.build import render, report_of
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

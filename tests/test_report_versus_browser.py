@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from importing import make_printed, write_imported
-from report_browsing import Browser, started_chromium
+from report_browsing import Browser
 from report_fixtures import HOSTILE
 from two_nodes import BLACKWELL, HOPPER, NODE_SIZES, change_gpus, node_run, on_nodes
 
@@ -19,17 +18,6 @@ from ncclbench.store.model import Run
 from ncclbench.store.reader import load_run
 
 FEW: dict[str, Any] = {"ops": ("all_reduce", "broadcast"), "epochs": 3, "iters": 30}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hardware_fixtures import busbw_of, gpu_run, rdma
-from report_browsing import Browser, started_chromium
+from report_browsing import Browser
 from report_fixtures import HOSTILE, SMALL, make_run
 from report_reading import Page, content, figures_of
 
@@ -177,11 +176,6 @@ def _states(run: Run, figure: str) -> list[Plot]:
 
 
 # In a browser.
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from report_fixtures import make_case, make_meta
+from report_fixtures import make_case, make_meta, make_plan
 
-from ncclbench.plan.model import Arm, Plan, PlannedCase
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.collectives import COLLECTIVES
 
@@ -105,24 +104,7 @@ def node_run(
         for nbytes in sizes
         if nbytes >= 4 * NRANKS or op in ("all_reduce", "broadcast")
     ]
-    plan = Plan(
-        cases=tuple(PlannedCase(case, "planned", None, 4 * case.nbytes) for case in cases),
-        arms=(Arm("nccl2", "nccl2"),),
-        base_arm="nccl2",
-        nranks=NRANKS,
-        iters=iters,
-        warmup_iters=5,
-        check=1,
-        epochs=epochs,
-        epoch_kind="group",
-        statistic=None,
-        margin_ratio=0.03,
-        margin_us=1.0,
-        time_budget_s=None,
-        timeout_s=60.0,
-        share_gpu=False,
-        seed=1,
-    )
+    plan = make_plan(cases, ["nccl2"], nranks=NRANKS, iters=iters, epochs=epochs, seed=1)
     meta = make_meta(plan, label or host, 1)
     meta["created"] = f"2026-11-{10 + seed % 20}T08:00:00Z"
     meta["arms"]["nccl2"] |= {"implementation": "ProcessGroupNCCL2, nccl2", "device": "cuda"}

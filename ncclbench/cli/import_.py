@@ -15,7 +15,7 @@ import click
 from ncclbench.cli import values
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import typed_command
-from ncclbench.cli.options import SectionedCommand, json_option, option, under
+from ncclbench.cli.options import SectionedCommand, folder_choices, json_option, option, under
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_BAD_REQUEST, RequestError
@@ -72,17 +72,7 @@ def _op(text: str, option: str) -> str:
         help="The collective, where neither text nor figures tell it.",
     ),
 )
-@under(
-    "What is kept",
-    option(
-        "--out",
-        metavar="DIR",
-        otherwise="results/<time>-<label>",
-        parse=values.path,
-        help="The run folder itself.",
-    ),
-    option("--label", metavar="TEXT", parse=values.text, help="What the run is about, for reports."),
-)
+@under("What is kept", *folder_choices)
 @require_options
 @json_option
 def command(

@@ -299,8 +299,7 @@ launch_options = under(
     ),
 )
 
-run_options = under(
-    "What is kept",
+folder_choices = (
     option(
         "--out",
         metavar="DIR",
@@ -309,6 +308,11 @@ run_options = under(
         help="The run folder itself.",
     ),
     option("--label", metavar="TEXT", parse=values.text, help="What the run is about, for reports."),
+)
+
+run_options = under(
+    "What is kept",
+    *folder_choices,
     option(
         "--resume",
         metavar="RUN",
