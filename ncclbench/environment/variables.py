@@ -118,7 +118,7 @@ _RUN = re.compile(r"[A-Za-z0-9+]{20,}")
 # With separators of base64url inside. File names look alike, but for how often capitals, small letters and
 # digits take turns: of random ones at 62 % of all places, of names like Standard_ND96isr_H100_v5 at 26 %.
 _LONG_RUN = re.compile(r"[A-Za-z0-9+_-]{32,}")
-_MOST_TURNS = 0.35
+_MOST_TURNS = 0.30
 _TURN = re.compile(r"(?<=[a-z])(?=[A-Z0-9])|(?<=[A-Z])(?=[a-z0-9])|(?<=[0-9])(?=[A-Za-z])")
 _RUN_BITS = 3.0
 _LONG_RUN_BITS = 4.0
