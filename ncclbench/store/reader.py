@@ -14,6 +14,7 @@ from ncclbench.store.folder import META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
+from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -83,7 +84,9 @@ class _Collector:
 
     def _take(self, line: Line) -> None:
         run = self._run
-        if isinstance(line, StopLine):
+        if isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
+            run.probes.append(line)
+        elif isinstance(line, StopLine):
             if line.case in self._cases:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)
             else:
@@ -91,9 +94,7 @@ class _Collector:
         elif line.arm not in self._arms or (
             not isinstance(line, ColdLine | Printed) and line.case not in self._cases
         ):
-            what = (
-                f"arm {line.arm}" if isinstance(line, ColdLine | Printed) else f"{line.case} on {line.arm}"
-            )
+            what = f"arm {line.arm}" if isinstance(line, ColdLine | Printed) else f"{line.case} on {line.arm}"
             self._strangers.append(f"{what} is not in the plan: its line was left out")
         elif isinstance(line, Printed):
             run.printed.append(line)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from ncclbench.plan.model import Plan
 from ncclbench.units import format_bytes
@@ -117,3 +118,11 @@ def where(plan: Plan | None, at: tuple[int, int, int]) -> str:
     redop = f" {case.redop}" if case.redop else ""
     size = f" {format_bytes(case.nbytes)}" if case.nbytes else ""
     return f"in {case.op} {case.dtype}{redop}{size} {case.mode}{arm}, epoch {epoch + 1}{of}"
+
+
+def stage(request: Mapping[str, Any], at: tuple[int, int, int]) -> str:
+    """Words for a worker's place in a program, whose request names its ``stages`` in order."""
+    number, _, turn = at
+    if number == NOWHERE:
+        return "while starting"
+    return f"in {request['stages'][number]}" + ("" if turn == NOWHERE else f", pass {turn + 1}")
