@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from ncclbench.environment.throttle import Glance
+
 
 class FakeDevice:
     """Launching costs the host ``launch_ns``; the operation then takes its time on its own stream.
@@ -28,6 +30,14 @@ class FakeDevice:
         self.current_stream_ns = 0
         self.log: list[str] = []
         self.live_graphs = 0
+        self.glances: list[Glance | None] = []
+        self.read_ns = 0
+
+    def read_health(self) -> Glance | None:
+        """The next scripted reading, each of which takes ``read_ns``; None when there are no more."""
+        self.log.append("read health")
+        self.host_ns += self.read_ns
+        return self.glances.pop(0) if self.glances else None
 
     def now_ns(self) -> int:
         return self.host_ns

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import types
 from pathlib import Path
-from typing import Any
 
 import pytest
+from fake_nvml import BLACKWELL, HOPPER, UUID, install
 
 from ncclbench.environment.collect import merge
 from ncclbench.environment.gpu import count_gpus, read_gpu
 
-UUID = "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"
 OTHER_UUID = "GPU-aaaaf937-d72c-4106-c12f-20bd9faed9f6"
 
 
@@ -69,105 +67,9 @@ def test_counting_starts_neither_torch_nor_nvml() -> None:
 
 # NVML
 
-HOPPER = {
-    "nvmlDeviceGetName": "NVIDIA H100 80GB HBM3",
-    "nvmlDeviceGetUUID": UUID,
-    "nvmlDeviceGetVbiosVersion": "96.00.A5.00.01",
-    "nvmlDeviceGetPciInfo": types.SimpleNamespace(busId="00000000:19:00.0"),
-    "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=85520809984, used=1048576),
-    "clocks": {("SM", "now"): 345, ("SM", "max"): 1980, ("SM", 1): 1980, ("SM", 2): 1980},
-    "memory_clocks": {"now": 2619, "max": 2619},
-    "nvmlDeviceGetPowerUsage": 69_871,
-    "nvmlDeviceGetEnforcedPowerLimit": 700_000,
-    "nvmlDeviceGetPowerManagementDefaultLimit": 700_000,
-    "nvmlDeviceGetTemperature": 31,
-    "nvmlDeviceGetCurrentClocksEventReasons": 0x1,
-    "nvmlDeviceGetEccMode": [1, 1],
-    "nvmlDeviceGetMigMode": [0, 0],
-    "nvmlDeviceGetPersistenceMode": 1,
-}
-# Application clocks went with this generation: NVML answers "Not Supported".
-BLACKWELL = {
-    **HOPPER,
-    "nvmlDeviceGetName": "NVIDIA B200",
-    "nvmlDeviceGetMemoryInfo": types.SimpleNamespace(total=191503532032, used=0),
-    "clocks": {("SM", "now"): 1965, ("SM", "max"): 1965},
-    "memory_clocks": {"now": 3996, "max": 3996},
-    "nvmlDeviceGetPowerUsage": 998_204,
-    "nvmlDeviceGetEnforcedPowerLimit": 1_000_000,
-    "nvmlDeviceGetPowerManagementDefaultLimit": 1_000_000,
-    "nvmlDeviceGetCurrentClocksEventReasons": 0x4 | 0x40 | 0x1000,
-}
-
-
-class FakeNvml(types.ModuleType):
-    """Stands in for pynvml: returns what NVML documents; what it lacks is "Not Supported"."""
-
-    class NVMLError(Exception):
-        pass
-
-    NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = "SM", "MEM", 0
-    NVML_CLOCK_ID_APP_CLOCK_TARGET, NVML_CLOCK_ID_APP_CLOCK_DEFAULT = 1, 2
-
-    def __init__(self, answers: dict[str, Any]) -> None:
-        super().__init__("pynvml")
-        self.answers = answers
-        self.open = 0
-        self.asked: Any = None
-
-    def nvmlInit(self) -> None:
-        self.open += 1
-
-    def nvmlShutdown(self) -> None:
-        self.open -= 1
-
-    def nvmlSystemGetDriverVersion(self) -> str:
-        return "580.95.05"
-
-    def _handle(self, identity: Any) -> str:
-        self.asked = identity
-        if identity == "GPU-gone":
-            raise self.NVMLError("Not Found")
-        return "handle"
-
-    nvmlDeviceGetHandleByIndex = nvmlDeviceGetHandleByUUID = nvmlDeviceGetHandleByPciBusId = _handle
-
-    def nvmlDeviceGetClockInfo(self, handle: str, kind: str) -> int:
-        return self._clock(kind, "now")
-
-    def nvmlDeviceGetMaxClockInfo(self, handle: str, kind: str) -> int:
-        return self._clock(kind, "max")
-
-    def nvmlDeviceGetClock(self, handle: str, kind: str, which: int) -> int:
-        return self._clock(kind, which)
-
-    def _clock(self, kind: str, which: str | int) -> int:
-        table = {("MEM", name): value for name, value in self.answers["memory_clocks"].items()}
-        table |= self.answers["clocks"]
-        if (kind, which) not in table:
-            raise self.NVMLError("Not Supported")
-        return int(table[kind, which])
-
-    def __getattr__(self, name: str) -> Any:
-        def answer(handle: str, *rest: Any) -> Any:
-            assert handle == "handle"
-            if name not in self.answers:
-                raise self.NVMLError("Not Supported")
-            return self.answers[name]
-
-        if name.startswith("nvmlDevice"):
-            return answer
-        raise AttributeError(name)
-
-
-def nvml(monkeypatch: pytest.MonkeyPatch, answers: dict[str, Any]) -> FakeNvml:
-    fake = FakeNvml(answers)
-    monkeypatch.setitem(sys.modules, "pynvml", fake)
-    return fake
-
 
 def test_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = nvml(monkeypatch, HOPPER)
+    fake = install(monkeypatch, HOPPER)
     gpu = read_gpu("00000000:19:00.0")
     assert gpu == {
         "name": "NVIDIA H100 80GB HBM3",
@@ -191,19 +93,36 @@ def test_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
         "ecc": True,
         "mig": False,
         "persistence": True,
-        "missing": {},
+        "serial": "1654922001234",
+        "pcie_generation": 5,
+        "pcie_generation_max": 5,
+        "pcie_width": 16,
+        "pcie_width_max": 16,
+        "nvlinks": 18,
+        "nvlinks_up": 18,
+        "nvlink_version": "4.0",
+        "nvlink_MBs": 26_562,
+        "ecc_corrected": 0,
+        "ecc_uncorrected": 0,
+        "row_remap_pending": False,
+        "row_remap_failed": False,
+        "retired_pages_pending": None,
+        # A GPU that remaps rows retires no pages.
+        "missing": {"retired_pages_pending": "Not Supported"},
     }
     assert (fake.asked, fake.open) == ("00000000:19:00.0", 0)
 
 
 def test_a_blackwell_gpu_tells_less_and_the_reason_stands_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml(monkeypatch, BLACKWELL)
+    install(monkeypatch, BLACKWELL)
     gpu = read_gpu(UUID)
     assert gpu["name"] == "NVIDIA B200"
     assert gpu["power_w"] == pytest.approx(998.204)
     assert gpu["throttle_reasons"] == ["software power cap", "hardware thermal slowdown", "reason 0x1000"]
     assert gpu["sm_clock_set_mhz"] is None
-    assert gpu["missing"] == dict.fromkeys(("sm_clock_set_mhz", "sm_clock_default_mhz"), "Not Supported")
+    assert (gpu["nvlinks_up"], gpu["nvlink_version"], gpu["nvlink_MBs"]) == (18, "5.0", 53_125)
+    absent = ("sm_clock_set_mhz", "sm_clock_default_mhz", "retired_pages_pending")
+    assert gpu["missing"] == dict.fromkeys(absent, "Not Supported")
 
 
 def test_an_older_driver_has_the_throttle_reasons_under_their_old_name(
@@ -211,12 +130,12 @@ def test_an_older_driver_has_the_throttle_reasons_under_their_old_name(
 ) -> None:
     answers = {**HOPPER, "nvmlDeviceGetCurrentClocksThrottleReasons": 0x8}
     del answers["nvmlDeviceGetCurrentClocksEventReasons"]
-    nvml(monkeypatch, answers)
+    install(monkeypatch, answers)
     assert read_gpu(0)["throttle_reasons"] == ["hardware slowdown"]
 
 
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = nvml(monkeypatch, HOPPER)
+    fake = install(monkeypatch, HOPPER)
     gpu = read_gpu("GPU-gone")
     assert gpu["name"] is None
     assert set(gpu["missing"].values()) == {"Not Found"}
@@ -228,7 +147,7 @@ def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gpus_differ_by_what_they_are_not_by_which_or_how_warm(monkeypatch: pytest.MonkeyPatch) -> None:
-    nvml(monkeypatch, HOPPER)
+    install(monkeypatch, HOPPER)
     ranks = [
         {"rank": n, "gpu": {**read_gpu(0), "uuid": f"GPU-{n}", "temperature_c": 30 + n}} for n in range(2)
     ]

@@ -71,6 +71,14 @@ def test_no_operation_is_skipped_and_wrong_data_is_wrong(tmp_path: Path) -> None
     assert has_wrong_data(run)
 
 
+def test_old_formula_of_algbw_is_put_right(tmp_path: Path) -> None:
+    new = make_printed(1 << 30, 4000.0, op="all_gather", redop=None, algbw_GBs=268.44, busbw_GBs=234.88)
+    old = msgspec.structs.replace(new, algbw_GBs=234.88)
+    for row in run_rows(load_run(write_imported(tmp_path / "run", [new, old]))):
+        assert row["algbw_GBs"] == pytest.approx(268.44, abs=0.01)
+        assert row["busbw_GBs"] == 234.88
+
+
 def test_one_rank_has_no_bus(tmp_path: Path) -> None:
     row = make_printed(1 << 20, 26.5, nranks=1, busbw_GBs=0.0)
     assert run_rows(load_run(write_imported(tmp_path / "run", [row])))[0]["busbw_GBs"] == 0

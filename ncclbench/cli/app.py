@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import keyword
 import os
 import sys
 import traceback
@@ -24,12 +25,13 @@ from ncclbench.errors import (
 from ncclbench.names import unknown
 from ncclbench.terminal.streams import silence, write
 
-# Each is the object ``command`` of the module of its name here, imported only when it is called:
-# --help must not pay for torch or rich.
+# Each is the object ``command`` of the module of its name here (with a _ after a keyword), imported only when
+# it is called: --help must not pay for torch or rich.
 COMMANDS = {
     "sweep": "Measure collectives over sizes and backends: table, run folder, report. The main job.",
     "compare": "Compare runs, arms or launches: ratios with verdicts, what changed, a gate for CI.",
     "report": "Write the one-file HTML report of runs.",
+    "import": "Read what nccl-tests, rccl-tests, PARAM or OSU printed into a run like any other.",
     "calibrate": "Compare a backend with itself: how far verdicts here can be trusted, and what they find.",
     "plan": "Show what a sweep would run, how long it takes and what it could find, measuring nothing.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
@@ -41,7 +43,6 @@ MEASURING = ("sweep", "calibrate", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
 PLANNED_COMMANDS = (
-    "import",
     "matrix",
     "suspects",
     "drill",
@@ -61,7 +62,8 @@ class _Commands(click.Group):
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name in COMMANDS:
-            command = importlib.import_module(f"ncclbench.cli.{name}").command
+            module = f"{name}_" if keyword.iskeyword(name) else name
+            command = importlib.import_module(f"ncclbench.cli.{module}").command
             assert isinstance(command, click.Command)
             return command
         if name in PLANNED_COMMANDS:

@@ -21,6 +21,7 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_owner
 from ncclbench.compare.gate import Gate, parse_limit
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.tables.statistics import STATISTICS
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from ncclbench.compare.gate import GateResult
     from ncclbench.compare.launches import Comparison
     from ncclbench.compare.sides import Side
+    from ncclbench.report.redact import Redactor
 
 _SIDES = "What is compared"
 _SEVERAL = ("--base", "--new")
@@ -112,6 +114,7 @@ def _runs_option(name: str, text: str) -> Decorator[Any]:
     option("--out", metavar="FILE", parse=values.path, help="One HTML page about the comparison."),
     option("--csv", metavar="FILE", parse=values.path, help="The rows as CSV."),
 )
+@redact_option
 @under(
     "How it answers",
     option(
@@ -139,6 +142,7 @@ def command(**params: Any) -> int:
     from ncclbench.compare.gate import judge_gate
     from ncclbench.compare.launches import compare_sides
     from ncclbench.compare.sides import Opener
+    from ncclbench.report.redact import Redactor
     from ncclbench.stats.intervals import Margin
     from ncclbench.terminal.comparison import conclusion, gate_line
 
@@ -148,6 +152,10 @@ def command(**params: Any) -> int:
     if params["baseline"]:
         base_words = [opener.last_good(new_words)]
     base, new = opener.sides(base_words, new_words)
+    redactor = None
+    if params["redact"]:
+        redactor = Redactor(list({id(run): run for run in (*base.runs, *new.runs)}.values()))
+        base, new = redactor.side(base), redactor.side(new)
     margin = Margin(*params["margin"]) if params["margin"] else None
     comparison = compare_sides(base, new, statistic=params["statistic"], margin=margin)
     if params["baseline"]:
@@ -159,8 +167,9 @@ def command(**params: Any) -> int:
     if table is not None:
         _write_table(comparison, table)
     if page is not None:
-        _write_page(comparison, page, result, held)
-    _answer(comparison, result, answer, params["as_json"], {"report": page, "csv": table})
+        _write_page(comparison, page, result, held, redactor)
+    tell_owner(redactor)
+    _answer(comparison, result, answer, params["as_json"], {"report": page, "csv": table}, redactor)
     if comparison.wrong:
         return EXIT_BAD_ANSWER
     bad = result is not None and result.answer == "fail"
@@ -210,7 +219,13 @@ def _write_table(comparison: Comparison, file: Path) -> None:
     write_summary_csv([flat(row) for row in comparison.rows], file)
 
 
-def _write_page(comparison: Comparison, file: Path, result: GateResult | None, held: str | None) -> None:
+def _write_page(
+    comparison: Comparison,
+    file: Path,
+    result: GateResult | None,
+    held: str | None,
+    redactor: Redactor | None,
+) -> None:
     from ncclbench.report.build import write_comparison
     from ncclbench.report.versus.model import Gate as Shown
 
@@ -219,7 +234,7 @@ def _write_page(comparison: Comparison, file: Path, result: GateResult | None, h
         if result is not None and held is not None
         else None
     )
-    write_comparison(comparison, file, gate)
+    write_comparison(comparison, file, gate, redactor)
 
 
 def _answer(
@@ -228,7 +243,10 @@ def _answer(
     answer: Sequence[str],
     as_json: bool,
     files: Mapping[str, Path | None],
+    redactor: Redactor | None,
 ) -> None:
+    from ncclbench.compare.confounded import confounded
+    from ncclbench.compare.fits import fit_pairs
     from ncclbench.compare.overview import by_collective
     from ncclbench.terminal.comparison import comparison_lines
 
@@ -241,16 +259,18 @@ def _answer(
         rest = {
             "rows": comparison.rows,
             "collectives": by_collective(comparison.rows),
+            "fits": [entry for pair in fit_pairs(comparison) for entry in pair.to_json()],
             "differences": comparison.differences,
+            **confounded(comparison).to_json(),
             "gate": result.answer if result else None,
             "unpaired": comparison.unpaired,
             "notes": comparison.notes,
             "wrong": comparison.wrong,
             "base": _side(comparison.base),
             "new": _side(comparison.new),
-            **files,
+            **{name: shown_path(file, redactor) for name, file in files.items()},
         }
-        emit_json(document("compare", ok=not bad, message="; ".join(answer), rest=rest))
+        emit_json(checked(document("compare", ok=not bad, message="; ".join(answer), rest=rest), redactor))
         return
     lines = comparison_lines(comparison, sys.stdout)
     lines += [f"{name}: {file}" for name, file in files.items() if file is not None]

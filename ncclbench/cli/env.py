@@ -26,12 +26,16 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.against import changes, side_text
 from ncclbench.environment.collect import whole_ranks
 from ncclbench.environment.host import format_ranges
+from ncclbench.environment.topology import topology_lines
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import is_terminal, write
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
+
+# Of one thing of the topology, which may be another on every host, no more are shown.
+_MOST_VALUES = 8
 
 _VERSIONS = ("ncclbench", "python", "torch", "cuda", "nccl")
 
@@ -132,6 +136,7 @@ def _sections(
         _Section("Differences", ("what", "value", "ranks"), [*_differences(environment)]),
         _Section("Hosts", ("host", "ranks", "cpu", "cores", "memory", "os", "kernel"), _hosts(environment)),
         _Section("Devices", ("ranks", "host", "device", "cores"), _devices(environment)),
+        _Section("Topology", ("what", "value", "hosts"), [*_topology(environment)]),
         _Section("Settings", ("name", "value"), _settings(environment)),
     )
     return (section for section in sections if section.lines)
@@ -179,6 +184,20 @@ def _devices(environment: Mapping[str, Any]) -> list[list[str]]:
         cores = f"{rank['usable_cores']:g} of {rank['cores']}"
         lines.setdefault((name, device, cores), []).append(rank["rank"])
     return [[format_ranges(ranks), *line] for line, ranks in lines.items()]
+
+
+def _topology(environment: Mapping[str, Any]) -> Iterator[list[str]]:
+    """Links, NICs and what the hosts run in; equal ones in one line."""
+    holders: dict[str, dict[str, list[str]]] = {}
+    for host in environment["hosts"]:
+        for what, text in topology_lines(host):
+            holders.setdefault(what, {}).setdefault(text, []).append(host["name"])
+    for what, texts in holders.items():
+        for number, (text, names) in enumerate([*texts.items()][:_MOST_VALUES]):
+            hosts = names[0] if len(names) == 1 else f"{len(names)} hosts"
+            yield [what if number == 0 else "", text, hosts]
+        if len(texts) > _MOST_VALUES:
+            yield ["", f"and {len(texts) - _MOST_VALUES} more values", ""]
 
 
 def _settings(environment: Mapping[str, Any]) -> list[list[str]]:

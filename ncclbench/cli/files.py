@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from ncclbench.cli.options import folder_name
 from ncclbench.errors import RequestError
+
+if TYPE_CHECKING:
+    from ncclbench.store.folder import RunFolder
 
 
 def free_file(file: Path, mend: str) -> Path:
@@ -31,3 +38,20 @@ def free_file(file: Path, mend: str) -> Path:
     if not os.access(file.parent, os.W_OK):
         raise RequestError(f"cannot write to {file.parent}: {mend} elsewhere")
     return file
+
+
+def new_run_folder(out: str | None, label: str | None) -> RunFolder:
+    """The folder of a new run, locked: ``out``, else results/<time>-<label>.
+
+    Raises:
+        RequestError: it already holds a run, or cannot be written.
+    """
+    from ncclbench.store.folder import RunFolder
+
+    if out is not None:
+        return RunFolder.create(Path(out))
+    # Numbered where another run began within the same second.
+    name = folder_name(datetime.now(), label)
+    names = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
+    folders = (Path("results") / each for each in names)
+    return RunFolder.create(next(folder for folder in folders if not folder.exists()))

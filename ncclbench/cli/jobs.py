@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ncclbench.cli.output import show_failure
 from ncclbench.environment.gpu import count_gpus
+from ncclbench.environment.variables import without_secrets
 from ncclbench.errors import EXIT_FAILED, NcclbenchError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
@@ -27,9 +28,9 @@ def rank_count(seat: Seat | None, nproc_per_node: int | None) -> int:
 
 
 def typed_command() -> list[str]:
-    """The command line as typed; bytes that are no text are shown as such."""
+    """The command line as typed but for secrets; bytes that are no text are shown as such."""
     words = [word.encode("utf-8", "surrogateescape").decode("utf-8", "replace") for word in sys.argv[1:]]
-    return ["ncclbench", *words]
+    return ["ncclbench", *without_secrets(words)]
 
 
 def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: Callable[[Job], int]) -> int:

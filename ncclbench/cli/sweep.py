@@ -29,6 +29,7 @@ from ncclbench.cli.options import (
     typed_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.requiring import hold, require_options
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # What --resume may stand beside: the rest is in the run.
-_BESIDE_RESUME = {"--resume", "--json", "--exit-zero"}
+_BESIDE_RESUME = {"--resume", "--require", "--unclear", "--json", "--exit-zero"}
 
 
 @click.command(
@@ -61,6 +62,7 @@ _BESIDE_RESUME = {"--resume", "--json", "--exit-zero"}
 @method_options
 @launch_options
 @run_options
+@require_options
 @json_option
 @exit_zero_option
 @click.pass_context
@@ -202,6 +204,8 @@ def _stopped(run: Run) -> dict[str, Stop | None]:
 
 def _load_the_rest() -> None:
     """Import what rows and the report need: half a second that costs nothing while workers start."""
+    import scipy.optimize  # noqa: F401
+
     import ncclbench.compare.paired
     import ncclbench.report.build
     import ncclbench.stats.rows  # noqa: F401
@@ -211,6 +215,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     """Write summary and report of what is there, show the end, and find the exit code."""
     from ncclbench.compare.paired import compare_run
     from ncclbench.report.build import write_report
+    from ncclbench.stats.fits import run_fits
     from ncclbench.stats.rows import run_rows, write_summary_csv
     from ncclbench.store.folder import REPORT_FILE, SUMMARY_FILE
     from ncclbench.store.reader import load_run
@@ -219,17 +224,20 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     run = load_run(folder)
     rows = run_rows(run)
     comparisons = compare_run(run)
+    held = hold([(run, rows)], params)
     report = folder / REPORT_FILE
     if run.units:
         try:
             write_summary_csv(rows, folder / SUMMARY_FILE)
-            write_report([run], report)
+            write_report([run], report, held.judged)
         except NcclbenchError as error:
             # A full disk that has ended the run ends this too; the first word counts.
             ended = ended or error
     wrong = [row for row in rows if row["status"] == "wrong"]
-    code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else EXIT_OK
+    code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else held.code
     message = str(ended) if ended is not None else _message(rows, wrong)
+    if ended is None and held.message:
+        message += f"; {held.message}"
     if ended is not None and run.units and "--resume" not in message:
         message = f"{message}; what was measured is kept, go on with ncclbench sweep --resume {folder}"
     if params["as_json"]:
@@ -237,18 +245,23 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
             document(
                 "sweep",
                 run=folder,
-                ok=code == EXIT_OK,
+                ok=code == EXIT_OK and not held.fails,
                 message=message,
                 environment=run.meta.get("environment"),
                 rest={
                     "rows": rows,
+                    "fits": [fit.to_json() for fit in run_fits(run)],
                     "comparisons": comparisons,
+                    **held.to_json(),
                     "preflight": run.meta.get("preflight", []),
                     "problems": run.problems,
                 },
             )
         )
     show_conclusion(rows, comparisons, report if run.units else None, as_json=params["as_json"])
+    stream = sys.stderr if params["as_json"] else sys.stdout
+    for line in held.lines(stream):
+        show(f"{line}\n", stream)
     if ended is not None:
         show(f"ncclbench: error: {message}\n", sys.stderr)
     return code

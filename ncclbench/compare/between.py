@@ -20,6 +20,10 @@ from ncclbench.store.model import Run
 
 # Under so many a side, the variation from launch to launch is all but unknown.
 FEWEST_LAUNCHES = 4
+NEEDS_LAUNCHES = f"a verdict needs {FEWEST_LAUNCHES} a side"
+# From so many a side on, the node is the unit and a claim is about kinds of nodes. Three leave a t interval
+# 2 to 4 degrees of freedom: wide, and honest about it. Launches cost little, so of these more is asked.
+FEWEST_NODES = 3
 
 Hosts = frozenset[str]
 Unit = Literal["launches", "nodes"]
@@ -107,7 +111,7 @@ def unit_of(base: Sequence[Hosts], new: Sequence[Hosts]) -> tuple[Unit, str | No
     if _union(base) & _union(new):
         return "launches", "some hosts are on both sides, others are not: launch both on the same", None
     nodes = _nodes(base), _nodes(new)
-    if min(nodes) >= FEWEST_LAUNCHES:
+    if min(nodes) >= FEWEST_NODES:
         return "nodes", None, None
     told = f" ({nodes[0]} against {nodes[1]})" if all(nodes) else ""
     return "launches", None, f"about these nodes only{told}, not about their kind"

@@ -10,6 +10,7 @@ from typing import Any
 from ncclbench.compare.alike import Launch, Measured, Pair
 from ncclbench.compare.between import (
     FEWEST_LAUNCHES,
+    NEEDS_LAUNCHES,
     Observed,
     Unit,
     by_node,
@@ -147,13 +148,13 @@ def _too_few(shown: _Evidence, effect: LogMean | None, margin: Margin) -> str | 
     base_us, new_us = geometric_mean(base.us), geometric_mean(new.us)
     if not (base_us > 0 and new_us > 0):
         return TOO_COARSE
-    if min(len(base), len(new)) >= FEWEST_LAUNCHES:
+    if shown.unit == "nodes" or min(len(base), len(new)) >= FEWEST_LAUNCHES:
         return TOO_COARSE if effect is None else None
     if len(base) == len(new) == 1:
         apart = max(base_us, new_us) / min(base_us, new_us) - 1
         word = "differ" if apart > margin.of(base_us) else "agree"
-        return f"these two launches {word}: a verdict needs {FEWEST_LAUNCHES} a side"
-    return f"{len(base)} against {len(new)} launches: a verdict needs {FEWEST_LAUNCHES} a side"
+        return f"these two launches {word}: {NEEDS_LAUNCHES}"
+    return f"{len(base)} against {len(new)} launches: {NEEDS_LAUNCHES}"
 
 
 def _within(base: Observed, new: Observed) -> str | None:

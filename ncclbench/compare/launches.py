@@ -18,6 +18,7 @@ from ncclbench.compare.judged import judged_rows
 from ncclbench.compare.paired import compare_arms
 from ncclbench.compare.rows import NEVER_MEANT
 from ncclbench.compare.sides import Side, has_wrong_data
+from ncclbench.compare.throttled import throttled_text
 from ncclbench.environment.against import changed, changes_between
 from ncclbench.errors import RequestError
 from ncclbench.stats.imported import MEANS_ONLY
@@ -147,6 +148,8 @@ def _notes(base: Side, new: Side) -> list[str]:
                 notes.append(f"{name}: {run.folder} is not complete ({status})")
             if run.plan.injection is not None:
                 notes.append(f"{name}: {run.folder} was slowed on purpose on {run.plan.injection.arm}")
+            if (throttled := throttled_text(run, side.arms)) is not None:
+                notes.append(f"{name}: {run.folder} was throttled on {throttled}")
             if run.is_imported:
                 tools = " and ".join(dict.fromkeys(arm.backend for arm in run.plan.arms))
                 notes.append(f"{name}: {run.folder} was measured by {tools}; {MEANS_ONLY}")

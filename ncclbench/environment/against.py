@@ -9,6 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from ncclbench.environment.gpu import IDENTITY, MOMENTARY
+from ncclbench.environment.topology import topology_facts
 
 # The most telling first; what starts with none of these comes after them, as it was recorded.
 _ORDER = (
@@ -23,6 +24,9 @@ _ORDER = (
     "bios",
     "nic_firmware",
     "gpu.",
+    "gpu_links",
+    "nics",
+    "net_plugin",
     "NCCL_",
     "TORCH_",
     "CUDA_",
@@ -31,7 +35,19 @@ _ORDER = (
     "host",
 )
 # Of the rank alone, or of the moment.
-_OWN = ("rank", "host", "local_rank", "pid", "device", "now", "gpu", "variables", "name", "boot_id")
+_OWN = (
+    "rank",
+    "host",
+    "local_rank",
+    "pid",
+    "device",
+    "now",
+    "gpu",
+    "variables",
+    "name",
+    "boot_id",
+    "topology",
+)
 # Another in every launch of one and the same job.
 _OF_A_LAUNCH = ("MASTER_ADDR", "MASTER_PORT", "SLURM_JOB_ID", "SLURM_STEP_ID", "TORCHELASTIC_RESTART_COUNT")
 # Reasons for a lowered clock that are no trouble.
@@ -62,7 +78,14 @@ def changes_between(
     boot it was counts only on the same hosts: on others it is never the same.
     """
     same_hosts = host_names(base) == host_names(new)
-    before, after = _counted(base, same_hosts), _counted(new, same_hosts)
+    told = all(
+        "topology" in host for side in (base, new) for each in side for host in each.get("hosts") or ()
+    )
+    before, after = _counted(base, same_hosts, told), _counted(new, same_hosts, told)
+    for what in {*before} ^ {*after}:
+        if what.startswith("gpu.") and "gpu.name" in before and "gpu.name" in after:
+            # Recorded by one of two versions of ncclbench only: that tells nothing of the machines.
+            before.pop(what, None), after.pop(what, None)
     absent = [Counter({"null": max(1, _nranks(side))}) for side in (base, new)]
     found = [
         changed(what, before.get(what, absent[0]), after.get(what, absent[1]))
@@ -100,12 +123,14 @@ def side_text(change: Mapping[str, Any], side: str) -> str:
     return f"{shown} and {more} more values" if more > 0 else shown
 
 
-def _counted(environments: Sequence[Mapping[str, Any]], same_hosts: bool) -> dict[str, Counts]:
+def _counted(
+    environments: Sequence[Mapping[str, Any]], same_hosts: bool, topology: bool
+) -> dict[str, Counts]:
     """How many ranks have each value, as JSON, of every fact."""
     counts: dict[str, Counts] = {}
     for environment in environments:
         for rank in environment.get("ranks") or ():
-            for what, value in _facts(environment, rank, same_hosts):
+            for what, value in _facts(environment, rank, same_hosts, topology):
                 counts.setdefault(what, Counter())[json.dumps(value, sort_keys=True)] += 1
     for values in counts.values():
         if missing := _nranks(environments) - values.total():
@@ -122,7 +147,7 @@ def _nranks(environments: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _facts(
-    environment: Mapping[str, Any], rank: Mapping[str, Any], same_hosts: bool
+    environment: Mapping[str, Any], rank: Mapping[str, Any], same_hosts: bool, topology: bool
 ) -> Iterator[tuple[str, Any]]:
     common, hosts = _mapping(environment.get("common")), environment["hosts"]
     host = _mapping(hosts[rank["host"]])
@@ -130,6 +155,8 @@ def _facts(
     yield "host", host.get("name")
     if same_hosts:
         yield "boot_id", host.get("boot_id")
+    if topology:
+        yield from topology_facts(host).items()
     for key, value in gpu.items():
         if key == "throttle_reasons":
             yield "gpu.throttled", sorted(set(map(str, value or ())) - _HARMLESS) or None

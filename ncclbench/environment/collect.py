@@ -13,6 +13,7 @@ from typing import Any
 from ncclbench import __version__
 from ncclbench.environment import gpu
 from ncclbench.environment.host import describe_host, describe_moment, describe_share
+from ncclbench.environment.topology import read_topology, topology_facts
 from ncclbench.environment.variables import recorded_variables
 
 Description = dict[str, Any]
@@ -33,11 +34,16 @@ _DRIVER_VERSION = Path("/proc/driver/nvidia/version")
 def collect(rank: int, local_rank: int, device: str) -> Description:
     """This process, to be called in a worker: ``host`` is equal for ranks of one host, ``rank`` its own.
 
+    Only the first rank of a host reads its ``topology``: once is enough, and NVML takes its time.
+
     Args:
         device: "cpu", or "cuda:N" with torch's number of the device that this worker uses.
     """
+    host = describe_host()
+    if local_rank == 0:
+        host["topology"] = read_topology(uses_gpu=device != "cpu")
     return {
-        "host": describe_host(),
+        "host": host,
         "rank": {
             "rank": rank,
             "local_rank": local_rank,
@@ -75,12 +81,9 @@ def _nccl_version(torch: Any) -> str | None:
 
 def _gpu(device: str) -> Description | None:
     """What NVML knows of the device; what tells it from others comes from torch, which always knows."""
-    torch = sys.modules.get("torch")
-    if torch is None or not device.startswith("cuda"):
+    properties, bus_id = _properties(device), gpu_bus_id(device)
+    if properties is None or bus_id is None:
         return None
-    properties = torch.cuda.get_device_properties(device)
-    domain, bus, slot = properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id
-    bus_id = f"{domain:08X}:{bus:02X}:{slot:02X}.0"
     found = gpu.read_gpu(bus_id)
     known = {"name": properties.name, "uuid": f"GPU-{properties.uuid}", "pci_bus_id": bus_id}
     known |= {"memory_total_bytes": properties.total_memory, "driver": _driver_version()}
@@ -89,6 +92,19 @@ def _gpu(device: str) -> Description | None:
             found[key] = value
             found["missing"].pop(key, None)
     return found
+
+
+def gpu_bus_id(device: str) -> str | None:
+    """PCI bus id, as NVML writes it ("00000000:3B:00.0"), of torch's device; None for the CPU."""
+    properties = _properties(device)
+    return None if properties is None else gpu.bus_id(properties)
+
+
+def _properties(device: str) -> Any:
+    torch = sys.modules.get("torch")
+    if torch is None or not device.startswith("cuda"):
+        return None
+    return torch.cuda.get_device_properties(device)
 
 
 def _driver_version(path: Path = _DRIVER_VERSION) -> str | None:
@@ -116,7 +132,9 @@ def merge(descriptions: Sequence[Description]) -> Description:
         key = (host["name"], host["boot_id"])
         if key not in known:
             known[key] = len(hosts)
-            hosts.append(host)
+            hosts.append({**host})
+        elif "topology" in host:
+            hosts[known[key]].setdefault("topology", host["topology"])
         whole.append({"host": known[key], **description["rank"]})
     common = _common(whole)
     return {
@@ -192,4 +210,5 @@ def _facts(host: Description, rank: Description) -> Iterator[tuple[str, Any]]:
     yield from ((key, value) for key, value in rank.items() if key not in (*_OWN, *_NESTED))
     yield from ((f"gpu.{key}", value) for key, value in device.items() if key not in _OWN_NESTED["gpu"])
     yield from variables.items()
-    yield from host.items()
+    yield from ((key, value) for key, value in host.items() if key != "topology")
+    yield from topology_facts(host).items()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-# Reads one thing of a GPU, given the binding and the GPU's handle.
-Read = Callable[[Any, Any], Any]
+from ncclbench.environment import nvml as nvml_calls
+from ncclbench.environment.nvml import Read
 
 _DRIVER = Path("/proc/driver/nvidia/gpus")
 _DEVICES = Path("/dev")
@@ -24,6 +24,8 @@ REASONS = {
     0x040: "hardware thermal slowdown",
     0x080: "hardware power brake",
     0x100: "display clocks setting",
+    0x200: "board limit",
+    0x400: "reliability",
 }
 
 # What changes from moment to moment, so that two GPUs differing in it are still alike.
@@ -34,9 +36,13 @@ MOMENTARY = (
     "power_w",
     "temperature_c",
     "throttle_reasons",
+    # An idle GPU may lower the generation of its link, and errors are counted since the driver was loaded.
+    "pcie_generation",
+    "ecc_corrected",
+    "ecc_uncorrected",
 )
 # What tells a GPU from its twin.
-IDENTITY = ("uuid", "pci_bus_id")
+IDENTITY = ("uuid", "pci_bus_id", "serial")
 
 
 def count_gpus(
@@ -72,6 +78,12 @@ def _present(driver: Path, devices: Path) -> int:
     return min(listed, files) if listed and files else max(listed, files)
 
 
+def bus_id(properties: Any) -> str:
+    """A GPU's PCI bus id as NVML writes it, "00000000:3B:00.0", of torch's properties of the device."""
+    domain, bus, slot = properties.pci_domain_id, properties.pci_bus_id, properties.pci_device_id
+    return f"{domain:08X}:{bus:02X}:{slot:02X}.0"
+
+
 def read_gpu(identity: str | int) -> dict[str, Any]:
     """What NVML knows of a GPU. For workers only: it initialises NVML.
 
@@ -80,52 +92,22 @@ def read_gpu(identity: str | int) -> dict[str, Any]:
             CUDA_VISIBLE_DEVICES does not change.
 
     Returns:
-        clocks in MHz, power in watts, memory in bytes, temperature in degrees Celsius; what NVML does not
-        tell is None, and ``missing`` holds its reason by the same key.
+        clocks in MHz, power in watts, memory in bytes, temperature in degrees Celsius, speed of an NVLink in
+        MB/s each way; what NVML does not tell is None, and ``missing`` holds its reason by the same key.
     """
     try:
-        import pynvml
-
-        pynvml.nvmlInit()
+        with nvml_calls.opened() as nvml:
+            try:
+                handle = nvml_calls.find_handle(nvml, identity)
+            except nvml.NVMLError as error:
+                return nvml_calls.nothing([*FIELDS], str(error))
+            return nvml_calls.read_each(nvml, handle, FIELDS)
     except Exception as error:  # no driver, no library, no permission: each binding says it in its own way
-        return _nothing(str(error) or type(error).__name__)
-    try:
-        return _read(pynvml, identity)
-    finally:
-        pynvml.nvmlShutdown()
-
-
-def _read(nvml: Any, identity: str | int) -> dict[str, Any]:
-    try:
-        handle = _handle(nvml, identity)
-    except nvml.NVMLError as error:
-        return _nothing(str(error))
-    found: dict[str, Any] = {}
-    missing: dict[str, str] = {}
-    for key, read in _FIELDS.items():
-        try:
-            found[key] = read(nvml, handle)
-        except (nvml.NVMLError, AttributeError) as error:  # AttributeError: an older binding
-            found[key] = None
-            missing[key] = str(error)
-    return {**found, "missing": missing}
-
-
-def _nothing(reason: str) -> dict[str, Any]:
-    return {**dict.fromkeys(_FIELDS), "missing": dict.fromkeys(_FIELDS, reason)}
-
-
-def _handle(nvml: Any, identity: str | int) -> Any:
-    if isinstance(identity, int):
-        return nvml.nvmlDeviceGetHandleByIndex(identity)
-    if identity.startswith(("GPU-", "MIG-")):
-        return nvml.nvmlDeviceGetHandleByUUID(identity)
-    return nvml.nvmlDeviceGetHandleByPciBusId(identity)
+        return nvml_calls.nothing([*FIELDS], str(error) or type(error).__name__)
 
 
 def _bus_id(nvml: Any, handle: Any) -> str:
-    text = nvml.nvmlDeviceGetPciInfo(handle).busId
-    return text.decode() if isinstance(text, bytes) else str(text)
+    return nvml_calls.text(nvml.nvmlDeviceGetPciInfo(handle).busId)
 
 
 def _clock(kind: str, which: str) -> Read:
@@ -136,18 +118,35 @@ def _clock(kind: str, which: str) -> Read:
     )
 
 
-def _reasons(nvml: Any, handle: Any) -> list[str]:
-    """Why the clocks are below their maximum, in words; the GPU being idle is one of them."""
+def _ecc(kind: str) -> Read:
+    """Errors since the driver was loaded."""
+    return lambda nvml, handle: int(
+        nvml.nvmlDeviceGetTotalEccErrors(
+            handle, getattr(nvml, f"NVML_MEMORY_ERROR_TYPE_{kind}"), nvml.NVML_VOLATILE_ECC
+        )
+    )
+
+
+def reason_bits(nvml: Any, handle: Any) -> int:
+    """Why the clocks are below their maximum, as bits of ``REASONS``.
+
+    Raises:
+        NVMLError: NVML does not tell.
+    """
     try:
-        bits = nvml.nvmlDeviceGetCurrentClocksEventReasons(handle)
+        return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
     except (nvml.NVMLError, AttributeError):  # the name before driver 535
-        bits = nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)
+        return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def reason_words(bits: int) -> list[str]:
+    """The bits in words; what is not known keeps its number."""
     known = [name for bit, name in REASONS.items() if bits & bit]
     unknown = bits & ~sum(REASONS)
     return [*known, f"reason {unknown:#x}"] if unknown else known
 
 
-_FIELDS: dict[str, Read] = {
+FIELDS: dict[str, Read] = {
     "name": lambda nvml, handle: nvml.nvmlDeviceGetName(handle),
     "uuid": lambda nvml, handle: nvml.nvmlDeviceGetUUID(handle),
     "pci_bus_id": _bus_id,
@@ -169,8 +168,22 @@ _FIELDS: dict[str, Read] = {
     "temperature_c": lambda nvml, handle: int(
         nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
     ),
-    "throttle_reasons": _reasons,
+    "throttle_reasons": lambda nvml, handle: reason_words(reason_bits(nvml, handle)),
     "ecc": lambda nvml, handle: bool(nvml.nvmlDeviceGetEccMode(handle)[0]),
     "mig": lambda nvml, handle: bool(nvml.nvmlDeviceGetMigMode(handle)[0]),
     "persistence": lambda nvml, handle: bool(nvml.nvmlDeviceGetPersistenceMode(handle)),
+    "serial": lambda nvml, handle: nvml.nvmlDeviceGetSerial(handle),
+    "pcie_generation": lambda nvml, handle: int(nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
+    "pcie_generation_max": lambda nvml, handle: int(nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
+    "pcie_width": lambda nvml, handle: int(nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
+    "pcie_width_max": lambda nvml, handle: int(nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
+    "nvlinks": lambda nvml, handle: nvml_calls.link_count(nvml, handle),
+    "nvlinks_up": lambda nvml, handle: len(nvml_calls.active_links(nvml, handle) or ()),
+    "nvlink_version": nvml_calls.link_version,
+    "nvlink_MBs": nvml_calls.link_speed_MBs,
+    "ecc_corrected": _ecc("CORRECTED"),
+    "ecc_uncorrected": _ecc("UNCORRECTED"),
+    "row_remap_pending": lambda nvml, handle: bool(nvml.nvmlDeviceGetRemappedRows(handle)[2]),
+    "row_remap_failed": lambda nvml, handle: bool(nvml.nvmlDeviceGetRemappedRows(handle)[3]),
+    "retired_pages_pending": lambda nvml, handle: bool(nvml.nvmlDeviceGetRetiredPagesPendingStatus(handle)),
 }

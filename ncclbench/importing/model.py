@@ -1,4 +1,4 @@
-"""What an importer finds in a file: sections, each one invocation of a tool, and what was wrong with the rest."""
+"""What an importer finds in a file: sections, each one invocation of a tool, and what was wrong with it."""
 
 from __future__ import annotations
 
@@ -117,6 +117,9 @@ class Importer:
 
 
 SNIFFED_BYTES = 1 << 16
+
+# What the reason of a rejected row begins with.
+REJECTED = "row rejected: "
 
 # A line as readers hand it on: its number, and its text without prefixes of launchers, at most LONGEST_LINE.
 Lines = Iterator[tuple[int, str]]

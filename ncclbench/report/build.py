@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from jinja2.utils import htmlsafe_json_dumps
+from markupsafe import Markup
 
 from ncclbench import __version__
 from ncclbench.report.figures import Figure
@@ -21,75 +22,99 @@ from ncclbench.report.model import Family, Report, Row, Source
 from ncclbench.report.packing import packed, packed_plotlyjs
 from ncclbench.report.panels import PANELS
 from ncclbench.report.panels.panel import Panel, Subject
-from ncclbench.report.text import moment_text
+from ncclbench.report.text import moment_text, visible_text
 from ncclbench.stats.rows import run_rows
 from ncclbench.store.folder import replace_file
 from ncclbench.store.model import Run
 
 if TYPE_CHECKING:
     from ncclbench.compare.launches import Comparison
+    from ncclbench.hardware.judging import Judged
+    from ncclbench.report.redact import Redactor
     from ncclbench.report.versus.model import Gate
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _SCRIPTS = ("unpack.js", "figures.js", "table.js", "page.js")
 
 
-def write_report(runs: list[Run], path: Path) -> None:
+def write_report(
+    runs: list[Run],
+    path: Path,
+    requirements: Sequence[Judged] = (),
+    comparisons: Sequence[Comparison] = (),
+    redactor: Redactor | None = None,
+) -> None:
     """Write the report of one or several runs.
 
     Args:
         runs: at least one; their curves stand side by side, each under the run's label.
         path: the file, replaced whole.
+        requirements: what was required of the runs and what came of it, shown first.
+        comparisons: of these runs, shown after their verdicts.
+        redactor: that took the names out of the runs, if anything did: the page says so and is searched.
 
     Raises:
-        MeasurementError: the file cannot be written; what was there before stands.
+        MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
-    replace_file(path, render(report_of(runs)).encode())
+    page = render(report_of(runs, requirements, comparisons), redactor.notice if redactor else ())
+    _write_page(page, path, redactor)
 
 
-def report_of(runs: list[Run]) -> Report:
+def report_of(
+    runs: list[Run], requirements: Sequence[Judged] = (), comparisons: Sequence[Comparison] = ()
+) -> Report:
     """The rows and comparisons of runs, each tagged with its run's label."""
+    versus = []
+    if comparisons:
+        from ncclbench.report.versus.model import Versus
+
+        versus = [Versus(comparison, None) for comparison in comparisons]
     sources = []
     for label, run in zip(_labels(runs), runs, strict=True):
         rows = _tagged(worded(run_rows(run)), label)
-        comparisons: list[Row] = []
+        own: list[Row] = []
         if len(run.plan.arms) > 1:
             # Only here: one arm is compared with nothing.
             from ncclbench.compare.paired import compare_run
 
-            comparisons = _tagged(compare_run(run), label)
-        sources.append(Source(label, run, rows, comparisons))
-    return Report(sources)
+            own = _tagged(compare_run(run), label)
+        sources.append(Source(label, run, rows, own))
+    return Report(sources, requirements, versus)
 
 
-def render(report: Report) -> str:
-    """The page of a report as text."""
+def render(report: Report, notice: Sequence[str] = ()) -> str:
+    """The page of a report as text; ``notice`` stands on top, a line each."""
     return _page(
         PANELS,
         report,
         title=" and ".join(source.label for source in report.sources),
         created=[(source.label, source.run.meta.get("created")) for source in report.sources],
+        notice=notice,
         families=report.families,
         rows=report.rows,
     )
 
 
-def write_comparison(comparison: Comparison, path: Path, gate: Gate | None = None) -> None:
+def write_comparison(
+    comparison: Comparison, path: Path, gate: Gate | None = None, redactor: Redactor | None = None
+) -> None:
     """Write the page of a comparison.
 
     Args:
         comparison: of two sides.
         path: the file, replaced whole.
         gate: what the comparison was held against, None where nothing was asked.
+        redactor: as in ``write_report``.
 
     Raises:
-        MeasurementError: the file cannot be written; what was there before stands.
+        MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
-    replace_file(path, render_comparison(comparison, gate).encode())
+    page = render_comparison(comparison, gate, redactor.notice if redactor else ())
+    _write_page(page, path, redactor)
 
 
-def render_comparison(comparison: Comparison, gate: Gate | None = None) -> str:
-    """The page of a comparison as text."""
+def render_comparison(comparison: Comparison, gate: Gate | None = None, notice: Sequence[str] = ()) -> str:
+    """The page of a comparison as text; ``notice`` stands on top, a line each."""
     # Imported here: the report of a single arm needs none of it.
     from ncclbench.compare.overview import flat
     from ncclbench.report.versus import PANELS as VERSUS_PANELS
@@ -101,9 +126,18 @@ def render_comparison(comparison: Comparison, gate: Gate | None = None) -> str:
         versus,
         title=versus.title,
         created=[],
+        notice=notice,
         families=versus.families,
         rows=[flat(row) for row in versus.rows],
     )
+
+
+def _write_page(page: str, path: Path, redactor: Redactor | None) -> None:
+    if redactor is not None:
+        from ncclbench.report.contents import page_texts
+
+        redactor.check(page_texts(page))
+    replace_file(path, page.encode())
 
 
 def _page(
@@ -112,6 +146,7 @@ def _page(
     *,
     title: str,
     created: Sequence[tuple[str, Any]],
+    notice: Sequence[str],
     families: Mapping[str, Family],
     rows: list[Row],
 ) -> str:
@@ -125,7 +160,8 @@ def _page(
     figures: list[Figure] = [figure for _, content in shown for figure in content.get("figures", ())]
     drawing = {
         "families": [
-            {"key": family.key, "op": family.op, "label": family.label} for family in families.values()
+            {"key": family.key, "op": visible_text(str(family.op)), "label": visible_text(family.label)}
+            for family in families.values()
         ],
         "figures": {figure.name: figure.to_json() for figure in figures},
     }
@@ -134,6 +170,7 @@ def _page(
         .get_template("page.html")
         .render(
             title=title,
+            notice=notice,
             when=[(label, moment_text(str(moment))) for label, moment in created if moment],
             groups=groups,
             rows=htmlsafe_json_dumps(columnar(rows), separators=(",", ":"), allow_nan=False),
@@ -165,9 +202,15 @@ def _environment() -> Environment:
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,
         undefined=StrictUndefined,
+        finalize=_shown,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+
+
+def _shown(value: Any) -> Any:
+    """What a template writes; our own markup as it is."""
+    return visible_text(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
 def _own(name: str) -> str:

@@ -26,8 +26,9 @@ from ncclbench.report.figures import (
     side_by_side,
     size_axis,
 )
-from ncclbench.report.model import LATENCY_MODES, Family, Row, Series, family_key, in_order
+from ncclbench.report.model import Family, Row, Series, family_key, in_order
 from ncclbench.report.text import ratio_text
+from ncclbench.tables.modes import LATENCY_MODES
 from ncclbench.tables.statistics import STATISTICS
 from ncclbench.units import format_bytes
 

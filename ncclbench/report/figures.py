@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.report.model import Series
-from ncclbench.report.text import tick, time_text
+from ncclbench.report.text import tick, time_text, visible_text
 from ncclbench.units import format_bytes
 
 Trace = dict[str, Any]
@@ -64,7 +64,11 @@ class Figure:
             "alt": self.alt,
             "plots": {
                 family: {
-                    option: {"data": plot.data, "layout": plot.layout, "note": plot.note}
+                    visible_text(option): {
+                        "data": plot.data,
+                        "layout": plot.layout,
+                        "note": visible_text(plot.note),
+                    }
                     for option, plot in options.items()
                 }
                 for family, options in self.plots.items()
@@ -74,7 +78,8 @@ class Figure:
 
 def plain(text: object) -> str:
     """Text that plotly shows as it is, whatever it holds."""
-    return html.escape(str(text), quote=False)
+    # Between two dollar signs plotly reads TeX, before it reads entities.
+    return html.escape(visible_text(str(text)), quote=False).replace("$", "&#36;")
 
 
 def rounded(values: Iterable[float]) -> list[float]:

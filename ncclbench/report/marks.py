@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ncclbench.report.model import Report, Row
-from ncclbench.report.text import count_text, list_text, percent_text, ratio_text, time_text
+from ncclbench.report.text import count_text, list_text, percent_text, ranges_text, ratio_text, time_text
 from ncclbench.units import format_bytes
 
 # Epochs that differ by more than this (standard deviation of the log) make a number nobody can rely on.
@@ -30,6 +30,8 @@ ADVICE = {
     "one epoch": "One epoch gives no interval. Run at least three (--epochs 3).",
     "fence-bound": "The skew of the start hides differences as small as the margin. "
     "Compare these in back-to-back or graph mode.",
+    "throttled": "GPUs were held back, or linked by less than they could be, while this was measured: the "
+    "figures are of that state and not of the machine. Look after power, cooling and links; measure again.",
     "shared GPU": "Ranks share a GPU: times are real, but bytes over time is no bandwidth.",
 }
 
@@ -91,6 +93,11 @@ def row_marks(row: Row, compared: bool) -> list[Mark]:
         marks.append(Mark("one epoch", "no interval", "more epochs"))
     if compared and row["fence_bound"]:
         marks.append(Mark("fence-bound", "", "compare back-to-back"))
+    if row.get("throttled"):
+        ranks = row["throttled_ranks"]
+        who = f"{'rank' if len(ranks) == 1 else 'ranks'} {ranges_text(ranks)}"
+        why = f"{list_text(row['throttled'], most=2)} on {who}"
+        marks.append(Mark("throttled", why, "look after the GPU"))
     if row["shared_gpu"]:
         marks.append(Mark("shared GPU", "no bandwidth", ""))
     return marks

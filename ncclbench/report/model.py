@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from ncclbench.hardware.judging import Judged
+from ncclbench.hardware.machine import Machine, machine_of
 from ncclbench.plan.model import Case
 from ncclbench.store.model import Run, Unit
+from ncclbench.tables.modes import LATENCY_MODES
+
+if TYPE_CHECKING:
+    from ncclbench.report.versus.model import Versus
 
 Row = dict[str, Any]
 
 # What makes two rows of one operation different curves, but for the arm and the mode.
 AXES = ("dtype", "redop", "root", "topology", "async", "in_place", "nranks")
-
-# Which mode answers which question best; the first that was measured is shown first.
-LATENCY_MODES = ("isolated", "graph", "back-to-back")
-BANDWIDTH_MODES = ("back-to-back", "graph", "isolated")
 
 _COLOURS = 6
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
@@ -83,16 +85,23 @@ class Report:
 
     Attributes:
         sources: the runs, in the order given.
+        requirements: what was required of them and what came of it; empty where nothing was asked.
+        versus: comparisons of these runs; empty where none was asked for.
+        machines: by run label, what each was measured on.
         families: in the order of the plans.
         series: by (run label, arm).
     """
 
     sources: list[Source]
+    requirements: Sequence[Judged] = ()
+    versus: Sequence[Versus] = ()
+    machines: dict[str, Machine] = field(init=False)
     families: dict[str, Family] = field(init=False)
     series: dict[tuple[str, str], Series] = field(init=False)
     _by_family: dict[str, list[Row]] = field(init=False)
 
     def __post_init__(self) -> None:
+        self.machines = {source.label: machine_of(source.run) for source in self.sources}
         self.families = families_of(self.rows)
         self.series = {}
         self._by_family = {}

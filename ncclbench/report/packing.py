@@ -24,6 +24,11 @@ def packed(text: str, level: int = 6) -> str:
     return base64.b85encode(compressed).replace(_UNSAFE, _SAFE).decode("ascii")
 
 
+def unpacked(text: str) -> str:
+    """Inverse of ``packed``."""
+    return gzip.decompress(base64.b85decode(text.encode("ascii").replace(_SAFE, _UNSAFE))).decode()
+
+
 def packed_plotlyjs() -> str:
     """plotly.js packed, kept in the user's cache folder once per plotly version.
 

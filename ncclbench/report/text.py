@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import math
+import re
 from datetime import UTC, datetime
+
+# Characters that are not seen and turn around the text beside them (Unicode, UAX #9).
+_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+
+
+def visible_text(text: str) -> str:
+    """A text in which what would turn its neighbours around is written out: a name cannot rewrite a line."""
+    return _TURNING.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def three_digits(value: float) -> str:

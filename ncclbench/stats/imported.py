@@ -19,8 +19,9 @@ def imported_row(printed: Printed, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The row of one printed mean.
 
     ``median_us`` and ``mean_rank_us`` are that mean: the tools average over ranks where they are not asked
-    for anything else. Bandwidths are those printed; where rounding left nothing of them (0.00 at 8 bytes)
-    they are computed from the time and named in ``derived``. ``n`` and ``epochs`` are null.
+    for anything else. Bandwidths are those printed; where rounding left nothing of them (0.00 at 8 bytes), or
+    algbw was printed by an old formula, they are computed from the time and named in ``derived``. ``n`` and
+    ``epochs`` are null.
     """
     row = {
         "op": printed.op,
@@ -74,11 +75,16 @@ def _bandwidths(printed: Printed) -> dict[str, Any]:
     """Bytes over time in GB/s (1e9 bytes), also of wrong data: the status tells of these."""
     algbw, busbw = printed.algbw_GBs, printed.busbw_GBs
     derived = list(printed.derived)
-    if printed.time_us and not algbw and printed.nbytes:
+    if printed.time_us and printed.nbytes:
+        computed = printed.nbytes / printed.time_us / 1000
         factor = _factor(printed)
-        algbw = printed.nbytes / printed.time_us / 1000
-        busbw = None if factor is None else algbw * factor
-        derived += ["algbw_GBs", "busbw_GBs"]
+        if not algbw:
+            algbw, busbw = computed, None if factor is None else computed * factor
+            derived += ["algbw_GBs", "busbw_GBs"]
+        elif algbw == busbw and factor and abs(algbw - factor * computed) < abs(algbw - computed):
+            # nccl-tests before June 2020 printed algbw times the factor, for all_gather and reduce_scatter.
+            algbw = computed
+            derived.append("algbw_GBs")
     return {"algbw_GBs": algbw, "busbw_GBs": busbw, "derived": list(dict.fromkeys(derived))}
 
 

@@ -12,6 +12,7 @@ from ncclbench.stats.intervals import Floats, LogMean, Margin, log_mean
 from ncclbench.stats.series import Series, series, warming
 from ncclbench.stats.shape import effective_n, two_modes
 from ncclbench.stats.stopping import finite_half_width
+from ncclbench.stats.throttled import held_back
 from ncclbench.store.model import Unit
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.modes import MODES
@@ -55,6 +56,8 @@ UNMEASURED: dict[str, Any] = {
     "warming_ratio": None,
     "half_width": None,
     "fence_bound": None,
+    "throttled": None,
+    "throttled_ranks": None,
 }
 
 
@@ -77,7 +80,8 @@ def summary_row(
     ``p25_us`` and ``median_us`` are medians over epochs of the epoch's quantile, with a 95 % t interval
     over epochs on the log scale, null for one epoch; ``p95_us`` and ``p99_us`` are of all samples.
     ``epoch_spread`` is the standard deviation over epochs of the log of the epoch's median (0.03: 3 %).
-    ``half_width``, ``drift`` and ``autocorrelation`` are of the epochs' ``statistic``.
+    ``half_width``, ``drift`` and ``autocorrelation`` are of the epochs' ``statistic``. ``throttled`` is what
+    held GPUs back (a list of words), ``throttled_ranks`` whose; both null where no GPU was read.
 
     Args:
         case: the condition.
@@ -96,6 +100,7 @@ def summary_row(
         row |= _times(units, STATISTICS[statistic].quantile)
         row["fence_bound"] = None if margin is None else is_fence_bound(case, row, margin)
         row["wrong"] = _wrong(units)
+        row["throttled"], row["throttled_ranks"] = held_back(units) or (None, None)
     if row["wrong"]:
         status = "wrong" if status == "ok" else status
         reason = reason or f"{row['wrong']} wrong elements"

@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 
 from ncclbench.store.bounds import Count, Index, Time
-from ncclbench.store.model import Printed, Times, Unit
+from ncclbench.store.model import Printed, Times, Unit, UnitHealth
 from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.
@@ -39,6 +39,7 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples", omit_defaults
     device_us: _Samples | None
     total_us: _Samples
     delay_us: Time | None = None
+    health: UnitHealth | None = None
 
     def fault(self) -> str | None:
         """What is wrong with the arrays' lengths; None where they agree."""
@@ -127,6 +128,7 @@ def _rank_line(unit: Unit, rank: int) -> SamplesLine:
         device_us=None if unit.device_us is None else _rounded(unit.device_us[rank]),
         total_us=_rounded(unit.total_us[rank]),
         delay_us=None if unit.delay_us is None else round(unit.delay_us[rank], _DECIMALS),
+        health=None if unit.health is None else unit.health[rank],
     )
 
 

@@ -68,6 +68,13 @@ class FenceMeta(TypedDict):
     clock_error_us: NotRequired[float | None]
 
 
+class HealthMeta(TypedDict):
+    """What GPUs and NICs said in an attempt."""
+
+    attempt: _Index
+    problems: list[str]
+
+
 class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
@@ -83,6 +90,7 @@ class RunMeta(TypedDict):
     preflight: NotRequired[list[Finding]]
     attempts: NotRequired[list[dict[str, Any]]]
     fence: NotRequired[FenceMeta | None]
+    health: NotRequired[list[HealthMeta]]
     calibration: NotRequired[dict[str, Any] | None]
     status: NotRequired[str]
     message: NotRequired[str | None]

@@ -19,6 +19,36 @@ RUN_SCHEMA = 1
 Times = NDArray[np.float64]
 
 
+class UnitHealth(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What one rank's GPU said between the blocks of a unit; small, for there is one per unit and rank.
+
+    Attributes:
+        over_us: time that it covers: since the reading before.
+        read_us: what reading it took.
+        readings: how many there were; counters are summed over them.
+        visits: visits to any arm that it covers; more than its readings where some were left out.
+        reasons: why the GPU was held back at a reading; being idle or set so is not among them.
+        throttled_us: time spent held back, by reason.
+        sm_clock_mhz: the lowest seen; ``temperature_c``, ``power_w``: the highest.
+        pcie_generation, pcie_width: of the link, the lowest seen below what GPU and slot can do; None
+            where it was never below.
+        nvlinks_up: the fewest NVLinks that were up; None for a GPU without.
+    """
+
+    over_us: Time
+    read_us: Time
+    readings: Count = 1
+    visits: Count = 1
+    reasons: tuple[_Word, ...] = ()
+    throttled_us: dict[_Word, Time] = {}
+    sm_clock_mhz: Index | None = None
+    temperature_c: Index | None = None
+    power_w: Time | None = None
+    pcie_generation: Index | None = None
+    pcie_width: Index | None = None
+    nvlinks_up: Index | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Unit:
     """What is measured, kept and resumed as one: a case on an arm in an epoch, over all ranks.
@@ -38,6 +68,8 @@ class Unit:
         turns: for each visit, its place among the visits to all arms of the case in this epoch.
         wrong: wrong elements per rank in the checked passes; None when not checked.
         delay_us: per rank, what was added to each operation on purpose; None where nothing was.
+        health: per rank, what its GPU said meanwhile; None where nothing was read: not of this rank, or
+            (in place of all) not at all, as on the CPU.
     """
 
     case: str
@@ -53,6 +85,7 @@ class Unit:
     turns: tuple[int, ...]
     wrong: tuple[int, ...] | None
     delay_us: tuple[float, ...] | None = None
+    health: tuple[UnitHealth | None, ...] | None = None
 
     @property
     def clock(self) -> str:

@@ -170,6 +170,7 @@ def _assemble(lines: list[SamplesLine]) -> Unit:
         turns=tuple(first.turns),
         wrong=wrong or None,
         delay_us=None if first.delay_us is None else tuple(line.delay_us or 0.0 for line in lines),
+        health=tuple(line.health for line in lines) if any(line.health for line in lines) else None,
     )
 
 

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ncclbench import __version__
+from ncclbench.environment.health import health_entry
 from ncclbench.environment.preflight import findings
 from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.model import Plan
@@ -104,6 +105,7 @@ class Session:
         self._samples: SampleWriter | None = None
         self._told_start = False
         self._refusal: dict[str, Any] | None = None
+        self._health_before: list[dict[str, Any]] | None = None
 
     def measure(self) -> None:
         """Measure what is not yet there.
@@ -174,6 +176,8 @@ class Session:
                 self._cold(message)
             case protocol.Measured():
                 self._measured(message)
+            case protocol.Health():
+                self._health(message)
             case protocol.FenceQuality():
                 self._meta["fence"] = {
                     "kind": message.kind,
@@ -207,6 +211,18 @@ class Session:
             self._listener.started(self._folder.path, self._plan, environment, found)
         self._refusal = next((entry for entry in found if entry["severity"] == "error"), None)
         return self._refusal is None
+
+    def _health(self, message: protocol.Health) -> None:
+        """Keep what GPUs and NICs said before the first launch of this attempt and after its last."""
+        if message.before and self._health_before is not None:
+            return
+        if message.before:
+            self._health_before = message.readings
+        before = self._health_before or message.readings
+        after = None if message.before else message.readings
+        entry = health_entry(self._attempt, self._meta["environment"], before, after)
+        former = [each for each in self._meta.get("health", ()) if each["attempt"] != self._attempt]
+        self._meta["health"] = [*former, entry]
 
     def _calibration(self, environment: dict[str, Any]) -> dict[str, Any] | None:
         """What is known of how well this machine tells equal arms from different ones."""
@@ -278,6 +294,9 @@ class Session:
         self._meta["status"] = status
         self._meta["message"] = message
         self._meta["attempts"][-1] |= {"ended": _now(), "message": message}
+        for entry in self._meta.get("health", ())[-1:]:
+            for problem in entry["problems"] if entry["attempt"] == self._attempt else ():
+                self._listener.note(problem)
         with contextlib.suppress(MeasurementError) if status != "complete" else contextlib.nullcontext():
             self._folder.write_meta(self._meta)
 

@@ -34,3 +34,7 @@ _ENTRIES = (
 )
 
 MODES: dict[str, Mode] = {entry.name: entry for entry in _ENTRIES}
+
+# Which mode answers which question best; the first that was measured is taken.
+LATENCY_MODES = ("isolated", "graph", "back-to-back")
+BANDWIDTH_MODES = ("back-to-back", "graph", "isolated")

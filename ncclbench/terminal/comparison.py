@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, TextIO
 
+from ncclbench.compare.confounded import confounded
 from ncclbench.compare.gate import Gate, GateResult
 from ncclbench.compare.launches import Comparison
 from ncclbench.compare.overview import LARGE_BYTES, by_collective, counted, counts, typical_ratio
@@ -41,7 +42,9 @@ def comparison_lines(comparison: Comparison, stream: TextIO | None) -> list[str]
     if notes:
         lines += ["#", *(f"# note: {one_line(note)}" for note in notes[:_NOTES_SHOWN])]
         lines += [f"# and {len(notes) - _NOTES_SHOWN} more notes"] if len(notes) > _NOTES_SHOWN else []
-    return [*lines, "#", *_collective_lines(comparison.rows)]
+    found = confounded(comparison)
+    told = [f"# {one_line(text)}" for text in (found.compared(), found.warning()) if text]
+    return [*lines, "#", *_collective_lines(comparison.rows), *(["#", *told] if told else [])]
 
 
 def change_lines(changes: Sequence[Mapping[str, Any]], base: str, new: str) -> list[str]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from ncclbench.environment.gpu import bus_id
+from ncclbench.environment.throttle import Gauge, Glance, open_gauge
 from ncclbench.tables.collectives import Call
 from ncclbench.worker.device import EventPair, Replay
 
@@ -26,6 +28,10 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         self.now_ns = time.perf_counter_ns
         self._cycles_per_ns: float | None = None
+        self._gauge: Gauge | None = open_gauge(bus_id(torch.cuda.get_device_properties(index)))
+
+    def read_health(self) -> Glance | None:
+        return None if self._gauge is None else self._gauge.read()
 
     def event_pairs(self, count: int) -> list[EventPair]:
         event = torch.cuda.Event

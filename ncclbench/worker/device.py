@@ -11,6 +11,7 @@ from typing import Protocol
 
 import torch
 
+from ncclbench.environment.throttle import Glance
 from ncclbench.tables.collectives import Call, Works
 
 
@@ -68,6 +69,12 @@ class Device(Protocol):
             RuntimeError: this device has no graphs, or the operation cannot be captured.
         """
 
+    def read_health(self) -> Glance | None:
+        """Whether something holds the device back just now; None where nothing can be read.
+
+        Outside the clock only. It may hang on a sick GPU: the supervisor's watch on progress sees to that.
+        """
+
 
 class _NoEvent:
     """Keeps the timed loop the same where there is no device clock."""
@@ -103,3 +110,6 @@ class CpuDevice:
 
     def capture(self, calls: Sequence[Call]) -> Replay:
         raise RuntimeError("graph mode needs CUDA")
+
+    def read_health(self) -> None:
+        return None

@@ -13,6 +13,7 @@ import torch
 
 from ncclbench.environment.collect import collect, merge
 from ncclbench.environment.gpu import count_gpus
+from ncclbench.environment.health import read_health
 from ncclbench.worker import protocol
 from ncclbench.worker.board import Gate, Place
 from ncclbench.worker.control import ControlPlane
@@ -63,12 +64,16 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
     link = Link(pipe, speaks=task.rank == 0)
     devices = Devices(task.local_rank)
     uses_gpu = gpus > 0 and (plan is None or any(kind_of(arm) == "cuda" for arm in plan.arms))
-    hosts = _describe(task, control, link, devices.name(uses_gpu))
+    device = devices.name(uses_gpu)
+    hosts = _describe(task, control, link, device)
     if plan is not None and control.share(link.answer()):
+        _tell_health(task, control, link, device, place, before=True)
         control.synchronise_clocks(hosts)
         fence = make_fence(gate, control)
         _judge(fence, control, link)
         Measurement(task, plan, control, fence, devices, link, place, timeout_s).run()
+        _tell_health(task, control, link, device, place, before=False)
+        link.settle()
     elif task.program is not None and control.share(link.answer()):
         bench = Bench(task, control, devices, link, place, timeout_s)
         find_program(task.program.name)(bench, task.program.request)
@@ -85,6 +90,17 @@ def _describe(task: WorkerTask, control: ControlPlane, link: Link, device: str) 
         hosts = [entry["host"] for entry in environment["ranks"]]
         link.tell(protocol.Described(environment))
     return list(control.share(hosts))
+
+
+def _tell_health(
+    task: WorkerTask, control: ControlPlane, link: Link, device: str, place: Place, before: bool
+) -> None:
+    """Tell what all GPUs and NICs say. A step on each side: a call of NVML may hang on a sick GPU."""
+    place.step()
+    everybody = control.gather(read_health(task.local_rank, device))
+    place.step()
+    if everybody is not None:
+        link.tell(protocol.Health(before, everybody))
 
 
 def _judge(fence: Fence, control: ControlPlane, link: Link) -> None:

@@ -24,6 +24,7 @@ from ncclbench.worker.link import Link
 from ncclbench.worker.patterns import Pattern
 from ncclbench.worker.probe import first_line, probe
 from ncclbench.worker.protocol import WorkerTask
+from ncclbench.worker.readings import Readings, joined
 from ncclbench.worker.units import ArmVisits, gather_units
 from ncclbench.worker.visit import CaseRunner
 
@@ -52,6 +53,7 @@ class Measurement:
         self._place = place
         self._timeout_s = timeout_s
         self._pools: dict[str, Pool] = {}
+        self._readings: dict[str, Readings] = {}
         self._patterns: dict[tuple[str, str | None, str, bool], Pattern] = {}
         self._runners: dict[tuple[str, str], CaseRunner] = {}
         self._refused: dict[str, dict[str, str]] = {}
@@ -62,6 +64,8 @@ class Measurement:
         for kind in sorted({kind_of(arm) for arm in ready}):
             nbytes = max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
             self._pools[kind] = Pool(nbytes, self._devices.get(kind).torch_device)
+            self._place.step()
+            self._readings[kind] = Readings(self._devices.get(kind))
             self._place.step()
         for arm in ready:
             self._refused[arm.id] = self._probe(arm)
@@ -179,6 +183,8 @@ class Measurement:
             if delay_ns is not None:
                 delay = Delay(delay_ns, of_arm.delay_ns is not None)
             visit = runner.visit(group, operations[nth], nth == 0, self._place.step, self._link.settle, delay)
+            self._place.step()
+            of_arm.health = joined(of_arm.health, self._readings[kind_of(arm)].after_visit())
             of_arm.visits.append(visit)
             of_arm.turns.append(turn)
             k = runner.k

@@ -68,6 +68,14 @@ class Described:
 
 
 @dataclass(frozen=True, slots=True)
+class Health:
+    """Rank 0: what every rank's GPU and NICs say, ``before`` anything is measured or after all of it."""
+
+    before: bool
+    readings: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
 class ArmReady:
     """Rank 0: what an arm really is, or why it is not there."""
 

@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncclbench.plan.model import Case
-from ncclbench.store.model import Unit
+from ncclbench.store.model import Unit, UnitHealth
+from ncclbench.worker import readings
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.visit import Visit
+
+# Numbers before the samples: wrong elements, delay, and what the device said.
+_HEAD = 2 + readings.LENGTH
 
 
 @dataclass(slots=True)
@@ -23,12 +27,14 @@ class ArmVisits:
         visits: in time order.
         turns: the place of each among the visits to all arms.
         delay_ns: added to each operation on this rank on purpose; None where the arm is not slowed.
+        health: what the device said after the visits; None where it said nothing.
     """
 
     arm: str
     visits: list[Visit]
     turns: list[int]
     delay_ns: int | None
+    health: UnitHealth | None = None
 
 
 def gather_units(
@@ -41,10 +47,13 @@ def gather_units(
         return []
     cuts = np.cumsum([len(mine) for mine in packed])[:-1]
     of_arms = np.split(np.stack(everybody), cuts, axis=1)
-    unpacked = [(*parts[:, :2].T, parts[:, 2:].reshape(len(parts), 4, -1)) for parts in of_arms]
-    first_ns = min(int(times_ns[:, 0].min()) for _, _, times_ns in unpacked)
+    unpacked = [
+        (*parts[:, :2].T, parts[:, 2:_HEAD], parts[:, _HEAD:].reshape(len(parts), 4, -1)) for parts in of_arms
+    ]
+    first_ns = min(int(times_ns[:, 0].min()) for *_, times_ns in unpacked)
     units = []
-    for arm, (wrong, delay_ns, times_ns) in zip(arms, unpacked, strict=True):
+    for arm, (wrong, delay_ns, said, times_ns) in zip(arms, unpacked, strict=True):
+        health = tuple(readings.unpack(numbers) for numbers in said)
         times_ns[:, 0] -= first_ns
         starts_us, launches_us, device_us, totals_us = times_ns.transpose(1, 0, 2) / 1e3
         units.append(
@@ -62,18 +71,19 @@ def gather_units(
                 turns=tuple(arm.turns),
                 wrong=tuple(int(count) for count in wrong) if checked else None,
                 delay_us=None if arm.delay_ns is None else tuple(int(delay) / 1e3 for delay in delay_ns),
+                health=health if any(health) else None,
             )
         )
     return units
 
 
 def _pack(arm: ArmVisits, clock_offset_ns: int) -> NDArray[np.int64]:
-    """One rank's samples of one arm in one array: wrong elements, delay, start, launch, device, total."""
+    """One rank's samples of one arm in one array: wrong, delay, health, start, launch, device, total."""
     rows = []
     for visit in arm.visits:
         samples = visit.samples
         on_device = samples.device if samples.device is not None else np.zeros_like(samples.start)
         rows.append(np.stack([samples.start + clock_offset_ns, samples.launch, on_device, samples.total]))
     wrong = sum(visit.wrong for visit in arm.visits)
-    head = [wrong, arm.delay_ns or 0]
+    head = [wrong, arm.delay_ns or 0, *readings.pack(arm.health)]
     return np.concatenate([head, np.concatenate(rows, axis=1).ravel()]).astype(np.int64)

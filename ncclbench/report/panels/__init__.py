@@ -6,12 +6,15 @@ from ncclbench.report.model import Report
 from ncclbench.report.panels import (
     calibration,
     cold,
+    compared,
     comparison,
     curves,
     environment,
+    fits,
     howto,
     imported,
     ranks,
+    requirements,
     spread,
     table,
     unmeasured,
@@ -20,11 +23,14 @@ from ncclbench.report.panels import (
 from ncclbench.report.panels.panel import Content, Panel
 
 _ENTRIES = (
+    requirements.PANEL,
     verdict.PANEL,
     curves.PANEL,
     comparison.PANEL,
+    compared.PANEL,
     ranks.PANEL,
     spread.PANEL,
+    fits.PANEL,
     table.PANEL,
     unmeasured.PANEL,
     imported.PANEL,

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ncclbench.hardware.reference import percent, reference
 from ncclbench.report.figures import Figure, Plot, Trace, band, line, log_axis, plain, size_axis
-from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Series, in_order
+from ncclbench.report.model import Report, Row, Series, in_order
 from ncclbench.report.panels.panel import Content, Panel
+from ncclbench.report.peaks import PeakLines, peak_lines
 from ncclbench.report.text import rate_text, tick, time_text
+from ncclbench.tables.modes import BANDWIDTH_MODES, LATENCY_MODES
 from ncclbench.units import format_bytes
 
 
@@ -69,7 +72,8 @@ def _bandwidth_plot(report: Report, points: _Points) -> Plot | None:
         return float(row["busbw_GBs"] * row["median_us"] / time_us)
 
     with_rate = {arm: [row for row in rows if row["busbw_GBs"]] for arm, rows in points.items()}
-    return _plot(report, with_rate, rate, rate_text)
+    found = [row for rows in with_rate.values() for row in rows]
+    return _plot(report, with_rate, rate, rate_text, peak_lines(found, report.machines))
 
 
 def _latency_plot(report: Report, points: _Points) -> Plot | None:
@@ -81,6 +85,7 @@ def _plot(
     points: _Points,
     value: Callable[[Row, float], float],
     text: Callable[[float], str],
+    peaks: PeakLines | None = None,
 ) -> Plot | None:
     """One curve with its band per arm; ``value`` turns a time into what is drawn."""
     bands: list[Trace] = []
@@ -94,7 +99,12 @@ def _plot(
         series = report.series[arm]
         middles = [value(row, row["median_us"]) for row in rows]
         lines.append(
-            line(series, [row["nbytes"] for row in rows], middles, [_hover(series, row) for row in rows])
+            line(
+                series,
+                [row["nbytes"] for row in rows],
+                middles,
+                [_hover(report, series, row) for row in rows],
+            )
         )
         ranged = [row for row in rows if row["ci_low_us"] is not None and row["ci_low_us"] > 0]
         ends = [sorted((value(row, row["ci_low_us"]), value(row, row["ci_high_us"]))) for row in ranged]
@@ -106,11 +116,17 @@ def _plot(
         values += middles
     if not sizes:
         return None
+    if peaks is not None:
+        values += peaks.values
     axes = {"xaxis": size_axis(sizes), "yaxis": log_axis(values, lambda value: tick(text(value)))}
-    return Plot(bands + lines, {**axes, "showlegend": len(lines) > 1})
+    layout = {**axes, "showlegend": len(lines) > 1}
+    if peaks is None:
+        return Plot(bands + lines, layout)
+    layout |= {"shapes": peaks.shapes, "annotations": peaks.annotations}
+    return Plot(bands + lines + peaks.traces, layout, peaks.note)
 
 
-def _hover(series: Series, row: Row) -> str:
+def _hover(report: Report, series: Series, row: Row) -> str:
     parts = [f"<b>{plain(series.label)}</b> {format_bytes(row['nbytes'])}"]
     interval = ""
     if row["ci_low_us"] is not None:
@@ -118,4 +134,7 @@ def _hover(series: Series, row: Row) -> str:
     parts.append(f"{time_text(row['median_us'])}{interval}")
     if row["busbw_GBs"]:
         parts.append(f"busbw {rate_text(row['busbw_GBs'])}, algbw {rate_text(row['algbw_GBs'])}")
+        found = reference(row, report.machines[row["run"]])
+        if found.peak_GBs is not None:
+            parts.append(f"{percent(row['busbw_GBs'] / found.peak_GBs)} of the {found.kind} peak")
     return "<br>".join(parts)

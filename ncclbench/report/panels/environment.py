@@ -7,6 +7,7 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from ncclbench.environment.topology import topology_lines
 from ncclbench.plan.model import Plan
 from ncclbench.report.model import Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
@@ -70,6 +71,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
         *([] if source.run.is_imported else _method(plan)),
         ("message", str(meta.get("message") or "")),
+        *(("during the run", problem) for problem in _problems(meta)),
     ]
     return {
         "label": source.label,
@@ -96,6 +98,11 @@ def _method(plan: Plan) -> list[tuple[str, str]]:
     ]
 
 
+def _problems(meta: dict[str, Any]) -> list[str]:
+    """What became worse on GPUs and NICs while the run went on."""
+    return [str(problem) for entry in meta.get("health") or () for problem in entry.get("problems") or ()]
+
+
 def _asked(plan: Plan) -> str:
     """How much was to be measured, and when to stop before."""
     asked = f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}"
@@ -109,8 +116,13 @@ def _hosts(source: Source) -> list[tuple[str, dict[str, str]]]:
     """Each host's name and flat description."""
     environment = source.run.meta.get("environment") or {}
     common = environment.get("common") or {}
-    flat = [flattened({**common, **host}) for host in environment.get("hosts") or []]
+    flat = [_described(common, host) for host in environment.get("hosts") or []]
     return [(host_name(host) or f"host {index}", host) for index, host in enumerate(flat)]
+
+
+def _described(common: dict[str, Any], host: dict[str, Any]) -> dict[str, str]:
+    plain = {key: value for key, value in {**common, **host}.items() if key != "topology"}
+    return flattened(plain) | dict(topology_lines(host))
 
 
 def flattened(value: Any, path: str = "") -> dict[str, str]:

@@ -31,7 +31,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="imported",
-    order=65,
+    order=62,
     title="Imported files",
     description="What other tools printed: means only, no intervals. What contradicts itself was left out.",
     build=build,

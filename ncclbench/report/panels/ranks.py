@@ -7,7 +7,6 @@ from numpy.typing import NDArray
 
 from ncclbench.report.figures import Figure, Plot, line, plain, size_axis, time_axis
 from ncclbench.report.model import (
-    LATENCY_MODES,
     Report,
     Row,
     Source,
@@ -18,6 +17,7 @@ from ncclbench.report.model import (
 )
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import percent_text, time_text
+from ncclbench.tables.modes import LATENCY_MODES
 from ncclbench.units import format_bytes
 
 # More rows in a heat map than this cannot be read; those furthest from the middle are kept.

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
+from ncclbench.hardware.reference import reference, share_text
 from ncclbench.report.calibrations import calibration_lines
 from ncclbench.report.claims import Summary, summarised
 from ncclbench.report.marks import comparison_steps, is_unstable, marked_rows, next_steps
-from ncclbench.report.model import BANDWIDTH_MODES, LATENCY_MODES, Report, Row, Source, good_rows, in_order
+from ncclbench.report.model import Report, Row, Source, good_rows, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.stopping import precision_lines
 from ncclbench.report.text import count_text, list_text, rate_text, time_text
 from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import NOT_MEASURED
+from ncclbench.tables.modes import BANDWIDTH_MODES, LATENCY_MODES
 from ncclbench.units import format_bytes
 
 # How a run's status reads in a headline.
@@ -22,10 +24,13 @@ _ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running":
 
 def build(report: Report) -> Content | None:
     """Always there: a page without an answer is no report."""
+    peaks = _peaks(report)
     return {
         "verdicts": [_verdict(source) for source in report.sources],
         "several_runs": len(report.sources) > 1,
-        "peaks": _peaks(report),
+        "peaks": peaks,
+        "has_shares": any(peak["share"] for peak in peaks),
+        "no_share": _no_share(peaks),
         "next_steps": next_steps(marked_rows(report)) + comparison_steps(report.comparisons),
     }
 
@@ -143,7 +148,10 @@ def _pair(pair: Summary, titled: bool) -> dict[str, Any]:
 
 
 def _peaks(report: Report) -> list[dict[str, str]]:
-    """Per operation and series: the peak busbw and the smallest latency, each with its size."""
+    """Per operation and series: the largest busbw and the smallest latency, each with its size.
+
+    Of the busbw also ``share``, what part of the hardware's peak it is, or ``no_share``, why that is unknown.
+    """
     grouped: dict[str, dict[tuple[str, str], list[Row]]] = {}
     for row in good_rows(report.rows):
         grouped.setdefault(row["op"], {}).setdefault((row["run"], row["arm"]), []).append(row)
@@ -160,11 +168,38 @@ def _peaks(report: Report) -> list[dict[str, str]]:
                 "colour": report.series[run, arm].colour,
                 "rate": "–" if peak is None else rate_text(peak["busbw_GBs"]),
                 "rate_at": "" if peak is None else _at(peak),
+                # Where no bandwidth is above 0, that has a reason too.
+                **_share(report, peak or next((row for row in rows if row["busbw_GBs"] is not None), None)),
                 "time": time_text(least["median_us"]),
                 "time_at": _at(least),
             }
         )
     return peaks
+
+
+def _share(report: Report, peak: Row | None) -> dict[str, str]:
+    if peak is None:
+        return {"share": "", "no_share": ""}
+    machine = report.machines[peak["run"]]
+    found = reference(peak, machine)
+    text = share_text(peak, machine) or ""
+    stated = found.expected.text if found.expected else ""
+    if found.peak_GBs is None:
+        return {"share": stated, "no_share": found.why_none}
+    return {"share": "; ".join(filter(None, (text, stated))), "no_share": ""}
+
+
+def _no_share(peaks: list[dict[str, str]]) -> str:
+    """Why bandwidths have no share of a peak, each reason once with what it is of."""
+    reasons: dict[str, list[str]] = {}
+    for peak in peaks:
+        if peak["no_share"]:
+            reasons.setdefault(peak["no_share"], []).append(peak["op"])
+    if len(reasons) == 1 and all(peak["no_share"] or peak["rate"] == "–" for peak in peaks):
+        (only,) = reasons
+        return f"No share of a hardware peak: {only}."
+    said = [f"{list_text(list(dict.fromkeys(ops)))}: {reason}" for reason, ops in reasons.items()]
+    return f"No share of a hardware peak for {'; '.join(said)}." if said else ""
 
 
 def _in_best_mode(rows: list[Row], order: tuple[str, ...]) -> list[Row]:

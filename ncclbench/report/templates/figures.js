@@ -43,6 +43,9 @@ const plotConfig = {
   modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
 
+// A file's name of words that may be anything: an imported operation is another tool's text.
+const fileName = (...words) => words.join("-").replace(/[^\w.-]+/g, "-");
+
 class FigureView {
   constructor(element, figure) {
     this.element = element;
@@ -77,7 +80,7 @@ class FigureView {
     const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
     this.width = size.width;
     Plotly.react(this.plot, coloured(plot.data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), {
-      ...plotConfig, toImageButtonOptions: { filename: `${this.element.dataset.figure}-${this.family.op}`, scale: 2 },
+      ...plotConfig, toImageButtonOptions: { filename: fileName(this.element.dataset.figure, this.family.op), scale: 2 },
     });
   }
 

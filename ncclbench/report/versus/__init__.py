@@ -6,9 +6,12 @@ from ncclbench.report.panels.panel import Panel
 from ncclbench.report.versus import (
     calibration,
     differences,
+    fits,
     howto,
+    peaks,
     ratios,
     runs,
+    sides,
     table,
     unpaired,
     verdict,
@@ -17,8 +20,11 @@ from ncclbench.report.versus.model import Gate, Versus
 
 _ENTRIES = (
     verdict.PANEL,
-    differences.PANEL,
     ratios.PANEL,
+    peaks.PANEL,
+    fits.PANEL,
+    sides.PANEL,
+    differences.PANEL,
     table.PANEL,
     unpaired.PANEL,
     calibration.PANEL,

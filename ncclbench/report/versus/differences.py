@@ -24,9 +24,9 @@ def build(versus: Versus) -> Content:
 
 PANEL: Panel[Versus] = Panel(
     name="differences",
-    order=10,
+    order=24,
     title="What differs",
-    description="The likeliest reasons for a difference in speed come first.",
+    description="What was recorded and is not alike, the likeliest reasons for a difference in speed first.",
     build=build,
     template="versus-differences.html",
 )

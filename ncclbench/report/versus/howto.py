@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ncclbench.compare.between import FEWEST_LAUNCHES
+from ncclbench.compare.between import FEWEST_LAUNCHES, FEWEST_NODES
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.versus.model import Versus
 from ncclbench.stats.intervals import FEWEST_EPOCHS
@@ -15,6 +15,7 @@ def build(versus: Versus) -> Content:
     return {
         "units": {row["unit"] for row in versus.rows},
         "fewest_launches": FEWEST_LAUNCHES,
+        "fewest_nodes": FEWEST_NODES,
         "fewest_epochs": FEWEST_EPOCHS,
         "modes": [mode for mode in MODES.values() if mode.name in modes],
     }

@@ -19,13 +19,14 @@ from ncclbench.report.figures import (
     size_axis,
     time_axis,
 )
-from ncclbench.report.model import LATENCY_MODES, Row, Series, family_key, in_order
+from ncclbench.report.model import Row, Series, family_key, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import ratio_text, time_text
 from ncclbench.report.versus.model import Versus, arm_of
 from ncclbench.stats.imported import CLOCK
 from ncclbench.stats.summary import epoch_quantiles
 from ncclbench.store.model import Run
+from ncclbench.tables.modes import LATENCY_MODES
 from ncclbench.tables.statistics import STATISTICS
 from ncclbench.units import format_bytes
 
@@ -44,7 +45,7 @@ def build(versus: Versus) -> Content | None:
 
 PANEL: Panel[Versus] = Panel(
     name="ratios",
-    order=20,
+    order=10,
     title="Before and after",
     description="Times of both sides, and new over base: above 1 is slower.",
     build=build,

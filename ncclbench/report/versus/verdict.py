@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from ncclbench.compare.between import FEWEST_LAUNCHES, FEWEST_NODES, NEEDS_LAUNCHES, hosts_of
+from ncclbench.compare.confounded import confounded
 from ncclbench.compare.overview import LARGE_BYTES, counted, counts, typical_ratio
 from ncclbench.report.calibrations import calibration_lines, usable_calibration
 from ncclbench.report.claims import GLYPHS, Summary, case_text, summarised
@@ -11,9 +13,10 @@ from ncclbench.report.effects import heat_legend, heat_table
 from ncclbench.report.marks import comparison_steps
 from ncclbench.report.model import Row
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, ratio_text
+from ncclbench.report.text import count_text, list_text, ratio_text
 from ncclbench.report.versus.calibration import OF_ONE_JOB
 from ncclbench.report.versus.model import Versus
+from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.units import format_bytes
 
 
@@ -22,9 +25,12 @@ def build(versus: Versus) -> Content:
     pairs = [summarised(base, new, rows) for (base, new), rows in versus.pairs.items()]
     tone, headline, details = _headline(versus, pairs)
     number, caption = _number(versus.rows, pairs)
+    found = confounded(versus.comparison)
     # Quoted beside arms of one job only: then both sides are this run.
     calibration = usable_calibration(versus.comparison.base.runs[0].meta)
     return {
+        "compared": _sentence(found.compared("→")),
+        "confounded": _sentence(found.warning("→")),
         "tone": tone,
         "headline": headline,
         "number": number,
@@ -32,6 +38,7 @@ def build(versus: Versus) -> Content:
         "details": details,
         "gate": versus.gate,
         "pairs": [_pair(pair, len(pairs) > 1) for pair in pairs],
+        "about": _about(versus),
         "rests_on": _rests_on(versus),
         "calibration": _calibration_lines(versus),
         "parts": _parts(versus),
@@ -42,7 +49,7 @@ def build(versus: Versus) -> Content:
         ],
         "glyphs": GLYPHS,
         "legend": heat_legend(versus.rows),
-        "next_steps": comparison_steps(versus.rows),
+        "next_steps": [*_launch_steps(versus.rows), *comparison_steps(versus.rows)],
     }
 
 
@@ -74,8 +81,7 @@ def _headline(versus: Versus, pairs: list[Summary]) -> tuple[str, str, list[str]
     elif found["slower"]:
         tone, headline = "warn", f"Slower in {found['slower']:,} of {total}, none beyond the margin"
     elif found["unclear"] == len(rows):
-        tone, headline = "warn", f"Unclear in all {total}" if len(rows) > 1 else "Unclear"
-        details = ["These measurements support no claim, neither of a difference nor of its absence."]
+        tone, headline, details = "warn", *_all_unclear(versus, total)
     elif found["faster"]:
         tone, headline = "good", f"Faster in {found['faster']:,} of {total}, slower in none"
     elif found["unclear"]:
@@ -84,9 +90,54 @@ def _headline(versus: Versus, pairs: list[Summary]) -> tuple[str, str, list[str]
         tone, headline = "good", f"The same in all {total}" if len(rows) > 1 else "The same"
     if versus.gate is not None:
         tone = "bad" if not versus.gate.passed else tone if regressions == 0 else "warn"
-    if len(pairs) == 1:
+    if len(pairs) == 1 and found["unclear"] < len(rows):
         details.append(f"{versus.title}: {counted(found)}.")
     return tone, headline, details
+
+
+def _all_unclear(versus: Versus, total: str) -> tuple[str, list[str]]:
+    """Where nothing is clear, the reader must know whether that is for want of launches or for noise."""
+    doubts = {str(row["doubt"] or "") for row in versus.rows}
+    if doubts == {MEANS_ONLY}:
+        return "Ratios without a verdict: printed means", [
+            "A printed mean does not tell how far off it would be another time."
+        ]
+    if all(NEEDS_LAUNCHES in doubt for doubt in doubts):
+        base, new = (len(side.runs) for _, side in versus.sides)
+        few = "one launch a side" if base == new == 1 else f"{base} against {new} launches"
+        return f"Ratios without a verdict: {few}", [
+            "Another launch of the same thing would differ too, and by how much is not known."
+        ]
+    headline = f"Unclear in all {total}" if len(versus.rows) > 1 else "Unclear"
+    return headline, ["These measurements support no claim, neither of a difference nor of its absence."]
+
+
+def _launch_steps(rows: list[Row]) -> list[dict[str, str]]:
+    """What would give a verdict where launches are too few for one."""
+    if not all(NEEDS_LAUNCHES in str(row["doubt"]) for row in rows):
+        return []
+    step = (
+        f"sweep {FEWEST_LAUNCHES} times on each side under one --label, in turns, and compare the labels. "
+        f"For a claim about kinds of nodes take {FEWEST_NODES} nodes of each."
+    )
+    return [{"what": "For a verdict", "step": step, "which": ""}]
+
+
+def _about(versus: Versus) -> str:
+    """What a claim would be about, where the sides ran on hosts of their own; "" elsewhere."""
+    ours, theirs = ({hosts_of(run) for run in side.runs} for _, side in versus.sides)
+    hosts = [frozenset[str]().union(*each) for each in (ours, theirs)]
+    if not all(hosts) or hosts[0] & hosts[1]:
+        return ""
+    names = [list_text(sorted(each)) for each in hosts]
+    if any(row["unit"] == "nodes" for row in versus.rows):
+        return f"On kinds of nodes: {len(ours)} against {len(theirs)}, and each node counts once."
+    of_two = all(len(each) == 1 for each in hosts)
+    return f"On these {'two ' if of_two else ''}nodes, {names[0]} and {names[1]}, not on their kinds."
+
+
+def _sentence(line: str | None) -> str:
+    return "" if line is None else f"{line[0].upper()}{line[1:]}."
 
 
 def _number(rows: list[Row], pairs: list[Summary]) -> tuple[str, str]:
@@ -100,7 +151,10 @@ def _number(rows: list[Row], pairs: list[Summary]) -> tuple[str, str]:
     typical = typical_ratio(rows)
     if typical is None:
         return "", ""
-    return f"{ratio_text(typical)} time", f"typical over all {len(rows):,} cases" if len(rows) > 1 else ""
+    number = f"{ratio_text(typical)} time"
+    word = "" if number == "1.000x time" else "slower" if typical > 1 else "faster"
+    over = f"typical over all {len(rows):,} cases" if len(rows) > 1 else ""
+    return number, "; ".join(part for part in (word, over) if part)
 
 
 def _pair(pair: Summary, titled: bool) -> dict[str, Any]:

@@ -1,0 +1,52 @@
+"""Panel: what was required of the runs, and whether they meet it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ncclbench.hardware.judging import Answer, Judged
+from ncclbench.report.model import Report
+from ncclbench.report.panels.panel import Content, Panel
+
+# The worst first.
+_ORDER: tuple[Answer, ...] = ("fail", "unclear", "pass")
+_TONES = {"pass": "good", "unclear": "warn", "fail": "bad"}
+_WORDS = {"pass": "met", "unclear": "unclear", "fail": "not met"}
+
+
+def build(report: Report) -> Content | None:
+    """A line per requirement, above everything else; nothing where nothing was asked."""
+    judged = report.requirements
+    if not judged:
+        return None
+    counts = Counter(each.answer for each in judged)
+    worst = next(answer for answer in _ORDER if counts[answer])
+    if len(judged) == 1:
+        headline = f"Requirement {_WORDS[worst]}"
+    elif worst == "pass":
+        headline = f"All {len(judged)} requirements met"
+    else:
+        said = [f"{counts[answer]} {_WORDS[answer]}" for answer in _ORDER if counts[answer]]
+        headline = f"{len(judged)} requirements: {', '.join(said)}"
+    return {"tone": _TONES[worst], "headline": headline, "lines": [_line(each) for each in judged]}
+
+
+PANEL = Panel(
+    name="requirements",
+    order=-10,
+    title="Requirements",
+    description="Every row it speaks of must hold: the whole 95 % interval on the right side of the bound.",
+    build=build,
+    template="requirements.html",
+)
+
+
+def _line(judged: Judged) -> dict[str, Any]:
+    return {
+        "requirement": judged.requirement,
+        "answer": judged.answer,
+        "word": _WORDS[judged.answer],
+        "message": judged.message,
+        "rows": judged.rows,
+    }
