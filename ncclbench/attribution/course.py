@@ -1,4 +1,4 @@
-"""The course of a whole search: ranks alone, pairs, everybody in a free-running loop, then groups that grow."""
+"""The course of a whole search: ranks alone, pairs, all in a free-running loop, then groups that grow."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ from ncclbench.store.probes import Probe, SubsetTest
 # A group is healthy as long as its bus bandwidth is not below this part of that of the pair it began with.
 HEALTHY_PART = 0.8
 
-COMPUTE_PASSES = 6
+# Passes of the compute probe before each of the pairs: they cost little.
+COMPUTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,14 @@ class Search:
         more_passes: passes that may be added where the answer is unclear.
         size: how much is sent and computed.
         on_gpus: ranks have a GPU each.
+        until_s: of time.monotonic(): when the pairs should be done.
     """
 
     plan: PairPlan
     more_passes: int
     size: Size
     on_gpus: bool
+    until_s: float | None = None
 
 
 @dataclass(slots=True)
@@ -68,10 +71,12 @@ def search_course(
     """
     notes = Notebook(keep)
     turns = compute_turns(places.host_of, search.on_gpus)
-    yield from compute_passes(turns, search.size, notes, COMPUTE_PASSES)
-    yield from pair_passes(search.plan, search.size, notes, 0, search.plan.passes)
-    if judge(notes.probes).verdict == "unclear":
-        yield from pair_passes(search.plan, search.size, notes, search.plan.passes, search.more_passes)
+    for turn in range(search.plan.passes + search.more_passes):
+        if turn == search.plan.passes and judge(notes.probes).verdict != "unclear":
+            break
+        # In turns: what disturbs a core for a second then falls on one pass and not on all of a rank.
+        yield from compute_passes(turns, search.size, notes, COMPUTES * turn, COMPUTES)
+        yield from pair_passes(search.plan, search.size, notes, turn, 1, search.until_s)
     yield from free_running(search.size, notes)
     suspected = {host for suspect in judge(notes.probes).suspects for host in suspect.hosts}
     yield from growing_groups(places, suspected, search.size, notes)
@@ -105,16 +110,6 @@ def growing_groups(places: Places, suspected: set[str], size: Size, notes: Noteb
         elif len(chunk) > 1:
             half = len(chunk) // 2
             waiting[:0] = [chunk[:half], chunk[half:]]
-
-
-def largest_healthy_group(tests: Sequence[SubsetTest]) -> tuple[int, ...]:
-    """The ranks of the largest group that was as fast as the first pair; () where none was tested."""
-    grown = [test for test in tests if test.op == "all_reduce"]
-    if not grown:
-        return ()
-    base = _busbw(grown[0])
-    healthy = [test for test in grown if _busbw(test) >= HEALTHY_PART * base]
-    return tuple(max(healthy, key=lambda test: len(test.ranks)).ranks)
 
 
 def _units(places: Places, suspected: set[str]) -> list[tuple[int, ...]]:

@@ -97,3 +97,8 @@ def _distinct(names: Sequence[str]) -> list[str]:
         name if names.count(name) == 1 else f"{name}#{names[: index + 1].count(name)}"
         for index, name in enumerate(names)
     ]
+
+
+def wrong_pairs(run: Run) -> list[tuple[int, int]]:
+    """Pairs between which something else arrived than was sent."""
+    return sorted({(test.src, test.dst) for test in run.probes if isinstance(test, PairTest) and test.wrong})

@@ -23,7 +23,7 @@ MARGIN = 0.2
 
 # The chance of any false name on a healthy cluster. A name takes a host out of service and ends with somebody
 # pulling cables, so one cluster in twenty, as for verdicts on times, would be far too many.
-FALSE_NAMES = 0.001
+FALSE_NAMES = 0.005
 
 CLASSES = ("same host", "same switch", "across")
 

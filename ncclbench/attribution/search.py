@@ -117,6 +117,12 @@ class Finding:
         clean = misfits[best] <= slow.size // 8 and not slow[:best].all()
         return best if clean and not self.look.mean else 0
 
+    @property
+    def is_steady(self) -> bool:
+        """Whether it was slow in nearly all rounds since it became slow."""
+        since = self.slow_rounds[self.onset :]
+        return bool((~since).sum() <= since.size // ONE_IN)
+
     def ratio(self) -> tuple[float, float, float]:
         """How many times slower since it became slow, and the 95 % interval.
 
@@ -125,7 +131,9 @@ class Finding:
         """
         series = self.slowness[self.onset :]
         series = series[np.isfinite(series)]
-        estimate = _log_mean_exp(series) if self.look.mean else float(np.median(series))
+        # Now slow and now not: what counts is how long it all takes, and the median is one or the other.
+        steady = not self.look.mean and self.is_steady
+        estimate = float(np.median(series)) if steady else _log_mean_exp(series)
         n = series.size
         if n < 2:
             return math.exp(estimate), 0.0, math.inf
@@ -285,6 +293,8 @@ class _See:
             # Any reading tells how often one is slow for a round, and there may be few of this sort.
             healthy = self.slower[self.fit.healthy]
             p_rounds = max(p_rounds, p_lasting(*lasting, int((healthy >= threshold).sum()), healthy.size))
+        if self.look.start and lasting[0] < window.size - window.size // ONE_IN:
+            p_rounds = 1.0  # it did not become slow then
         p_size = self._p_size(one)
         return Finding(
             what=self.what,

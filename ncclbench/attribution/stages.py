@@ -7,8 +7,9 @@ rank 0 gathered; a line of samples.jsonl is made of every single test.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,9 @@ STAGES = {
     "arrivals": "the free-running loop",
     "subsets": "the tests of subsets",
 }
+
+# With fewer passes noise cannot be told from a fault.
+FEWEST_PASSES = 3
 
 # The operation of the free-running loop.
 LOOP_OP = "all_reduce"
@@ -53,13 +57,32 @@ class Size:
     subset_bytes: int = 1 << 20
     subset_iterations: int = 3
 
+    def quick(self) -> Size:
+        """A third of it."""
+        return replace(
+            self,
+            pair_s=self.pair_s / 3,
+            compute_s=self.compute_s / 2,
+            loop_iterations=self.loop_iterations // 2,
+            subset_iterations=2,
+        )
 
-QUICK = Size(pair_s=0.05, compute_s=0.01, loop_iterations=30, subset_iterations=2)
+
+# A GPU's link moves in a millisecond what a CPU's network moves in a second.
+GPU = Size(message_bytes=64 << 20, pair_s=0.05, subset_bytes=256 << 20)
 
 
-def pair_passes(plan: PairPlan, size: Size, keep: Keep, first: int, passes: int) -> Orders:
-    """So many passes over all rounds, the first numbered ``first``."""
+def pair_passes(
+    plan: PairPlan, size: Size, keep: Keep, first: int, passes: int, until_s: float | None = None
+) -> Orders:
+    """So many passes over all rounds, the first numbered ``first``.
+
+    Args:
+        until_s: of time.monotonic(): no pass beyond ``FEWEST_PASSES`` begins after it.
+    """
     for turn in range(first, first + passes):
+        if until_s is not None and turn >= FEWEST_PASSES and time.monotonic() > until_s:
+            return
         # Another order in each pass, so that what drifts over the run does not fall on the same pairs.
         order = np.random.default_rng(turn).permutation(len(plan.rounds))
         rounds = [plan.rounds[index] for index in order]
@@ -80,9 +103,11 @@ def pair_passes(plan: PairPlan, size: Size, keep: Keep, first: int, passes: int)
         )
 
 
-def compute_passes(turns: Sequence[Sequence[int]], size: Size, keep: Keep, passes: int) -> Orders:
-    """The compute probe: the ranks of each turn at the same time."""
-    for turn in range(passes):
+def compute_passes(
+    turns: Sequence[Sequence[int]], size: Size, keep: Keep, first: int, passes: int
+) -> Orders:
+    """The compute probe, the first pass numbered ``first``: the ranks of each turn at the same time."""
+    for turn in range(first, first + passes):
         found = yield {
             "stage": "compute",
             "turn": turn,

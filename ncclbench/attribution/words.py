@@ -73,7 +73,7 @@ def _when(finding: Finding) -> str:
     if finding.onset:
         return f", from round {finding.onset + 1} of {rounds} on"
     slow = int(finding.slow_rounds.sum())
-    return "" if slow >= rounds - rounds // 8 else f", in {slow} of {rounds} rounds"
+    return "" if finding.is_steady else f", in {slow} of {rounds} rounds"
 
 
 def name_of(suspect: Suspect) -> str:

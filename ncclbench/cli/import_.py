@@ -139,9 +139,7 @@ def _nothing(entries: Sequence[Described], as_json: bool) -> int:
     return EXIT_BAD_REQUEST
 
 
-def _conclude(
-    folder: Path, entries: Sequence[Described], required: Mapping[str, Any], as_json: bool
-) -> int:
+def _conclude(folder: Path, entries: Sequence[Described], required: Mapping[str, Any], as_json: bool) -> int:
     """Write summary and report of the run as readers see it, show it, and find the exit code."""
     # Imported here for the sake of --help: they bring pandas and plotly.
     from ncclbench.report.build import write_report

@@ -39,8 +39,8 @@ class UnitHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     read_us: Time
     readings: Count = 1
     visits: Count = 1
-    reasons: tuple[_Word, ...] = ()
-    throttled_us: dict[_Word, Time] = {}
+    reasons: tuple[Word, ...] = ()
+    throttled_us: dict[Word, Time] = {}
     sm_clock_mhz: Index | None = None
     temperature_c: Index | None = None
     power_w: Time | None = None

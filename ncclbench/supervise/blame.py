@@ -121,8 +121,8 @@ def where(plan: Plan | None, at: tuple[int, int, int]) -> str:
 
 
 def stage(request: Mapping[str, Any], at: tuple[int, int, int]) -> str:
-    """Words for a worker's place in a program, whose request names its ``stages`` in order."""
+    """Words for a worker's place in a program, whose request has ``words`` for its stages in order."""
     number, _, turn = at
     if number == NOWHERE:
         return "while starting"
-    return f"in {request['stages'][number]}" + ("" if turn == NOWHERE else f", pass {turn + 1}")
+    return f"in {request['words'][number]}" + ("" if turn == NOWHERE else f", pass {turn + 1}")

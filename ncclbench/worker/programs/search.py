@@ -19,8 +19,8 @@ def run(bench: Bench, request: dict[str, Any]) -> None:
     """Open the arm's group, then one stage after the other until no more is asked for.
 
     Args:
-        request: ``arm``: the arm's id and backend; ``stages``: "opening" and the names of the stages, for
-            words about where a rank is; ``seed``; ``slowed``: slowdowns put in on purpose, see ``Compute``.
+        request: ``arm``: the arm's id and backend; ``stages``: "opening" and the names of the stages, in
+            the order in which progress counts them; ``seed``; ``slowed``: slowdowns put in on purpose, see ``Compute``.
     """
     arm = Arm(*request["arm"])
     names = list(request["stages"])
