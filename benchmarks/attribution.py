@@ -2,16 +2,16 @@
 
     python benchmarks/attribution.py [--trials 200] [--seed 0] [--factors 1.5,2,4,10]
 
-Tables of links and ranks are drawn for clusters of random shape (_link_tables.py: noise of 0.2 % to 3 %, links
-that differ by up to 3 %, rounds that take twice as long, drift) with faults of one sort in each. Right is only
-the exact set of suspects, each with its kind, its ranks and its direction; "wrong" holds a name that is none of
-them, "part" names some of two. Rates stand with their Clopper-Pearson intervals.
+Tables of links and ranks are drawn for clusters of random shape (_link_tables.py: noise of 0.2 % to 3 %,
+links that differ by up to 3 %, rounds that take twice as long, drift) with faults of one sort in each. Right
+is only the exact set of suspects, each with its kind, its ranks and its direction; "wrong" holds a name that
+is none of them, "part" names some of two. Rates stand with their Clopper-Pearson intervals; the last column
+is how many 95 % intervals of the ratio held the factor.
 """
 
 from __future__ import annotations
 
 import argparse
-import math
 import time
 from collections import Counter
 from dataclasses import replace

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ncclbench.attribution.choose import choose, join_islands
-from ncclbench.attribution.links import FALSE_NAMES, MARGIN, ends_of, is_read, link_readings, rank_readings
+from ncclbench.attribution.links import FALSE_NAMES, MARGIN, is_read, link_readings, rank_readings
 from ncclbench.attribution.model import Attribution, Evidence, RankSamples, Suspect, Verdict
 from ncclbench.attribution.search import Readings, Search, What, search
 from ncclbench.attribution.supporting import Late, largest_healthy_group, late_ranks
@@ -51,10 +51,7 @@ def attribute(evidence: Evidence, margin: float = MARGIN, alpha: float = FALSE_N
     named = {one.what: each.named for one, each in zip(readings, chosen, strict=True)}
     first, apart = join_islands(named.pop("bandwidth", []))
     second = named.pop("both ways", [])
-    src, dst = ends_of([link for link in evidence.links if is_read(link.bandwidth_GBs)])
-    cases = gather(
-        [*first, *(one for each in named.values() for one in each)], second, evidence.places, src, dst
-    )
+    cases = gather([*first, *(one for each in named.values() for one in each)], second, evidence.places)
     unclear = [
         (target_of(finding), doubt(finding, reason, evidence.places))
         for each in chosen

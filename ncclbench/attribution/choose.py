@@ -1,4 +1,4 @@
-"""From findings at several looks to those that are named, and those of which it cannot be told what they are."""
+"""From findings at several looks to what is named, and what cannot be told from something else."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ncclbench.attribution.elements import SORTS, Sort
 from ncclbench.attribution.search import Finding, Search
 from ncclbench.stats.intervals import holm
 
@@ -26,27 +27,28 @@ class Chosen:
 
 
 def choose(searches: Sequence[Search], alpha: float) -> list[Chosen]:
-    """What may be said, with a chance of any false name in all of ``searches`` together of ``alpha`` at most."""
+    """What may be said, with a chance of any false name in all ``searches`` together of ``alpha`` at most."""
     significant: set[int] = set()
-    for is_pair in (False, True):
-        findings = [one for search in searches for one in search.findings if one.elements.is_pair == is_pair]
-        family = sum(search.family[is_pair] for search in searches)
-        unasked = [1.0] * max(0, family - len(findings))
-        adjusted = holm([finding.p for finding in findings] + unasked)
-        # Ends and links have half of the chance each: there are so many more links.
-        significant |= {id(one) for one, p in zip(findings, adjusted, strict=False) if p <= alpha / 2}
-    family = sum(sum(search.family.values()) for search in searches)
-    return [_choose_one(search, significant, alpha / max(1, family)) for search in searches]
+    # Each sort has its part of the chance: there are so many more links than ranks.
+    part = alpha / len(SORTS)
+    first_step = {}
+    for sort in SORTS:
+        findings = [one for search in searches for one in search.findings if one.elements.sort == sort]
+        family = max(1, len(findings), sum(search.family[sort] for search in searches))
+        adjusted = holm([one.p for one in findings] + [1.0] * (family - len(findings)))
+        significant |= {id(one) for one, p in zip(findings, adjusted, strict=False) if p <= part}
+        first_step[sort] = part / family
+    return [_choose_one(search, significant, first_step) for search in searches]
 
 
-def _choose_one(search: Search, significant: set[int], alpha_each: float) -> Chosen:
+def _choose_one(search: Search, significant: set[int], first_step: dict[Sort, float]) -> Chosen:
     shown = [finding for finding in search.findings if id(finding) in significant]
     told = _of_one_regime(shown)
     crowded = _crowded(told)
     named, unclear = [], []
     for finding in told:
         if finding.doubtful:
-            unclear.append((finding, "one link only leads there"))
+            unclear.append((finding, "only one link shows it"))
         elif (finding.elements.level, finding.elements.where) in crowded:
             unclear.append((finding, "more than half read so, and which is the norm cannot be told"))
         else:
@@ -54,8 +56,8 @@ def _choose_one(search: Search, significant: set[int], alpha_each: float) -> Cho
     # As far out as no healthy one is, and in every round, but these are too few to exclude chance.
     for finding in search.findings:
         always = finding.look.start == 0 and finding.lasting[0] == finding.lasting[1]
-        if not shown and always and finding.look.cost * finding.p_size <= alpha_each:
-            unclear.append((finding, f"{search.rounds} rounds are too few to exclude chance"))
+        if not shown and always and finding.look.cost * finding.p_size <= first_step[finding.elements.sort]:
+            unclear.append((finding, f"too few rounds to exclude chance: {search.rounds}"))
     return Chosen(named, unclear)
 
 
@@ -90,9 +92,9 @@ def _crowded(told: list[Finding]) -> set[tuple[str, str]]:
 
 
 def islands(named: list[Finding]) -> tuple[tuple[int, ...], ...]:
-    """Groups of hosts that are fast inside and slow towards each other, in both directions; () where none are.
+    """Two groups of hosts, fast inside and slow towards each other in both directions; () where none are.
 
-    That is how a slow uplink between switches nobody told of reads.
+    That is how a slow uplink reads between switches that nobody told of.
     """
     slow = [f for f in named if _is_host_link(f) and f.elements.direction == "both"]
     if len(slow) < 2:

@@ -36,7 +36,8 @@ class Search:
 
     Attributes:
         plan: the pairs, and how often.
-        more_passes: passes that may be added where the answer is unclear.
+        more_passes: passes that are added where somebody is named or it is unclear: what disturbed a few
+            passes does not last, and a name must.
         size: how much is sent and computed.
         on_gpus: ranks have a GPU each.
         until_s: of time.monotonic(): when the pairs should be done.
@@ -72,28 +73,35 @@ def search_course(
     notes = Notebook(keep)
     turns = compute_turns(places.host_of, search.on_gpus)
     for turn in range(search.plan.passes + search.more_passes):
-        if turn == search.plan.passes and judge(notes.probes).verdict != "unclear":
+        if turn == search.plan.passes and judge(notes.probes).verdict == "none":
             break
         # In turns: what disturbs a core for a second then falls on one pass and not on all of a rank.
         yield from compute_passes(turns, search.size, notes, COMPUTES * turn, COMPUTES)
         yield from pair_passes(search.plan, search.size, notes, turn, 1, search.until_s)
     yield from free_running(search.size, notes)
     suspected = {host for suspect in judge(notes.probes).suspects for host in suspect.hosts}
-    yield from growing_groups(places, suspected, search.size, notes)
-    if len(places.host_of) > 1:
-        everybody = [range(len(places.host_of))]
-        yield from subsets("all_to_all", everybody, search.size, notes, 0)
+    healthy = yield from growing_groups(places, suspected, search.size, notes)
+    everybody = list(range(len(places.host_of)))
+    # What flows between all pairs at once, and beside it what does where nobody slow takes part.
+    groups = [everybody, *([healthy] if 1 < len(healthy) < len(everybody) else [])]
+    if len(everybody) > 1:
+        yield from subsets("all_to_all", groups, search.size, notes, 0)
 
 
-def growing_groups(places: Places, suspected: set[str], size: Size, notes: Notebook) -> Orders:
+def growing_groups(
+    places: Places, suspected: set[str], size: Size, notes: Notebook
+) -> Generator[dict[str, Any], Array, list[int]]:
     """all_reduce on a group that takes in ever more units as long as it stays as fast; the others are split.
 
     A unit is a host, or a rank where there is one host only. Those that are suspected come last, so that the
     group grows large before it meets them.
+
+    Returns:
+        the ranks of the group that it ends with; none where there is one unit only.
     """
     units = _units(places, suspected)
     if len(units) < 2:
-        return
+        return []
     group, waiting = units[:2], [units[2:]]
     base = yield from _speed(group, size, notes)
     while waiting:
@@ -110,6 +118,7 @@ def growing_groups(places: Places, suspected: set[str], size: Size, notes: Noteb
         elif len(chunk) > 1:
             half = len(chunk) // 2
             waiting[:0] = [chunk[:half], chunk[half:]]
+    return _ranks(group)
 
 
 def _units(places: Places, suspected: set[str]) -> list[tuple[int, ...]]:
@@ -122,11 +131,14 @@ def _units(places: Places, suspected: set[str]) -> list[tuple[int, ...]]:
 def _speed(
     units: Sequence[Sequence[int]], size: Size, notes: Notebook
 ) -> Generator[dict[str, Any], Array, float]:
-    ranks = sorted(rank for unit in units for rank in unit)
-    yield from subsets("all_reduce", [ranks], size, notes, 0)
+    yield from subsets("all_reduce", [_ranks(units)], size, notes, 0)
     test = notes.probes[-1]
     assert isinstance(test, SubsetTest)
     return _busbw(test)
+
+
+def _ranks(units: Sequence[Sequence[int]]) -> list[int]:
+    return sorted(rank for unit in units for rank in unit)
 
 
 def _busbw(test: SubsetTest) -> float:

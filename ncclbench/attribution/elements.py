@@ -19,7 +19,10 @@ from ncclbench.stats.intervals import Floats
 Ints = NDArray[np.intp]
 Level = Literal["rank", "host", "switch"]
 Where = Literal["across", "inside", "alone"]
+Sort = Literal["links", "ends", "alone"]
 Direction = Literal["both", "out", "in", "one"]
+
+SORTS: tuple[Sort, ...] = ("links", "ends", "alone")
 
 # Of so many links of a rank or host one may be fast without proving that it is healthy.
 ONE_IN = 8
@@ -52,6 +55,13 @@ class Elements:
     element: Ints
     partner: Ints
     starts: Ints
+
+    @property
+    def sort(self) -> Sort:
+        """Links, their ends, or ranks that worked alone."""
+        if self.where == "alone":
+            return "alone"
+        return "links" if self.is_pair else "ends"
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -86,11 +96,12 @@ class Elements:
         if len(mine) == len(self):
             return mine
         ordered = mine[np.lexsort((-mine, self.element))]
-        return ordered[self.starts[:-1] + k]
+        found: Floats = ordered[self.starts[:-1] + k]
+        return found
 
 
 @dataclass(frozen=True, slots=True)
-class Stages:
+class Order:
     """Elements in the order in which slowness is ascribed to them.
 
     Attributes:
@@ -145,7 +156,7 @@ def _pairs(level: Level, where: Where, src: Ints, dst: Ints, used: Ints) -> list
     ]
 
 
-def link_stages(src: Ints, dst: Ints, places: Places) -> Stages:
+def link_order(src: Ints, dst: Ints, places: Places) -> Order:
     """The elements of ordered pairs of ranks, shapes (links,)."""
     host_of = np.array(places.host_of, dtype=np.intp)
     hosts = host_of[src], host_of[dst]
@@ -182,7 +193,7 @@ def link_stages(src: Ints, dst: Ints, places: Places) -> Stages:
     ]
     groups = [tuple(nodes)]
     if places.switch_of is not None and len(set(places.switch_of)) > 2:
-        names = sorted(set(places.switch_of))
+        names = places.switches
         switch_of = np.array([names.index(name) for name in places.switch_of], dtype=np.intp)
         switches = switch_of[hosts[0]], switch_of[hosts[1]]
         # A switch of one host cannot be told from that host.
@@ -190,7 +201,7 @@ def link_stages(src: Ints, dst: Ints, places: Places) -> Stages:
         used = np.flatnonzero((switches[0] != switches[1]) & large[switches[0]] & large[switches[1]])
         groups.append(tuple(_nodes("switch", "across", *switches, used)))
         pairs = [*_pairs("switch", "across", *switches, used), *pairs]
-    return Stages(tuple(groups), tuple(pairs))
+    return Order(tuple(groups), tuple(pairs))
 
 
 def _rank_nodes(src: Ints, dst: Ints, many_out: Ints, many_in: Ints) -> list[Elements]:
@@ -204,7 +215,7 @@ def _rank_nodes(src: Ints, dst: Ints, many_out: Ints, many_in: Ints) -> list[Ele
     ]
 
 
-def rank_stages(ranks: Ints, places: Places) -> Stages:
+def rank_order(ranks: Ints, places: Places) -> Order:
     """The elements of what ranks do alone, shape (ranks,)."""
     host_of = np.array(places.host_of, dtype=np.intp)[ranks]
     at = np.arange(len(ranks))
@@ -213,7 +224,7 @@ def rank_stages(ranks: Ints, places: Places) -> Stages:
     hosts = _build(
         "host", False, "both", "alone", [(host_of[several][:, np.newaxis], several, ranks[several])]
     )
-    return Stages(
+    return Order(
         (tuple(hosts),), tuple(_build("rank", False, "both", "alone", [(ranks[:, np.newaxis], at, ranks)]))
     )
 

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 
 from ncclbench.attribution.model import Arrivals, Evidence, GroupSamples, LinkSamples, Places, RankSamples
+from ncclbench.errors import RequestError
 from ncclbench.stats.intervals import Floats
 from ncclbench.store.model import Run
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
+
+# Microseconds and GB/s that can be measured, generously.
+_LEAST, _MOST = 1e-9, 1e15
 
 
 def evidence_of(run: Run) -> Evidence:
@@ -55,36 +59,51 @@ def arrivals_of(waits_us: Floats, op: str, nbytes: int) -> Arrivals:
 
 
 def _links(tests: Sequence[PairTest]) -> list[LinkSamples]:
-    rounds = 1 + max((test.turn for test in tests), default=-1)
+    round_of = _rounds(tests)
     found: dict[tuple[int, int], Floats] = {}
     for test in tests:
-        rows = found.setdefault((test.src, test.dst), np.full((3, rounds), np.nan))
+        rows = found.setdefault((test.src, test.dst), np.full((3, len(round_of)), np.nan))
         if not test.wrong:  # of data that arrived wrong no speed counts
-            rows[:, test.turn] = (test.alone_GBs, test.latency_us, test.both_GBs)
-    return [LinkSamples(src, dst, rows[0], rows[1], rows[2]) for (src, dst), rows in sorted(found.items())]
+            rows[:, round_of[test.turn]] = (test.alone_GBs, test.latency_us, test.both_GBs)
+    return [LinkSamples(*pair, *map(_believed, rows)) for pair, rows in sorted(found.items())]
 
 
 def _ranks(tests: Sequence[RankTest]) -> list[RankSamples]:
-    rounds = 1 + max((test.turn for test in tests), default=-1)
+    round_of = _rounds(tests)
     found: dict[int, Floats] = {}
     for test in tests:
-        rows = found.setdefault(test.rank, np.full((3, rounds), np.nan))
+        rows = found.setdefault(test.rank, np.full((3, len(round_of)), np.nan))
         copies = (test.to_device_GBs, test.from_device_GBs)
-        rows[:, test.turn] = (test.compute_us, *(np.nan if rate is None else rate for rate in copies))
+        rows[:, round_of[test.turn]] = (
+            test.compute_us,
+            *(np.nan if rate is None else rate for rate in copies),
+        )
     return [
-        RankSamples(rank, rows[0], _or_none(rows[1]), _or_none(rows[2]))
+        RankSamples(rank, _believed(rows[0]), _or_none(rows[1]), _or_none(rows[2]))
         for rank, rows in sorted(found.items())
     ]
 
 
+def _rounds(tests: Sequence[PairTest] | Sequence[RankTest]) -> dict[int, int]:
+    """Where each pass stands among those that there are."""
+    return {turn: at for at, turn in enumerate(sorted({test.turn for test in tests}))}
+
+
+def _believed(values: Floats) -> Floats:
+    """NaN where a number is none that a clock can give."""
+    return np.where((values >= _LEAST) & (values <= _MOST), values, np.nan)
+
+
 def _or_none(rates: Floats) -> Floats | None:
-    return None if np.isnan(rates).all() else rates
+    return None if np.isnan(rates).all() else _believed(rates)
 
 
 def _arrivals(tests: Sequence[WaitTest]) -> list[Arrivals]:
     found: dict[tuple[int, str], dict[int, list[float]]] = {}
     for test in tests:
         found.setdefault((test.turn, test.op), {})[test.rank] = test.waits_us
+    if any(len({len(row) for row in waits.values()}) > 1 for waits in found.values()):
+        raise RequestError("the free-running loop has not as many iterations on every rank: damaged")
     return [
         arrivals_of(np.array([waits[rank] for rank in sorted(waits)]), op, 0)
         for (_, op), waits in sorted(found.items())

@@ -8,12 +8,11 @@ slow hosts tells of the slower one only, and a link is slow by itself where it i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from ncclbench.attribution.elements import ONE_IN, Elements, Ints, Stages
+from ncclbench.attribution.elements import ONE_IN, Elements, Ints, Order
 from ncclbench.stats.intervals import Floats
 
 
@@ -63,23 +62,23 @@ class Fit:
     healthy: np.ndarray
 
 
-def fit(values: Floats, classes: Ints, stages: Stages, ends: tuple[Ints, ...], margin: float) -> Fit:
+def fit(values: Floats, classes: Ints, order: Order, ends: tuple[Ints, ...], margin: float) -> Fit:
     """Explain readings by slow elements, as few as will do (greedily: the one that explains most goes first).
 
     Args:
         values: logarithms of speeds, shape (readings,).
         classes: only readings of one class are comparable, likewise.
-        stages: the elements that may be slow.
+        order: the elements that may be slow.
         ends: for each kind of end, whose reading it is, each of shape (readings,): sources and destinations,
             by host for links between hosts and by rank inside; for what ranks do alone the ranks.
         margin: logarithm of the smallest ratio that counts.
     """
     level = _first_levels(values, classes, ends)
-    candidates, expected = _explain(values, level, stages, margin)
+    candidates, expected = _explain(values, classes, level, order, margin)
     healthy = _untouched(values.size, candidates)
     # The first levels are those of the best readings; now that the slow ones are known, of the healthy ones.
     level = _levels(values, classes, healthy, level)
-    candidates, expected = _explain(values, level, stages, margin)
+    candidates, expected = _explain(values, classes, level, order, margin)
     return Fit(level, expected, values, candidates, _untouched(values.size, candidates))
 
 
@@ -120,85 +119,92 @@ def _levels(values: Floats, classes: Ints, healthy: np.ndarray, otherwise: Float
     return level
 
 
-def _explain(values: Floats, level: Floats, stages: Stages, margin: float) -> tuple[list[Candidate], Floats]:
+def _explain(
+    values: Floats, classes: Ints, level: Floats, order: Order, margin: float
+) -> tuple[list[Candidate], Floats]:
     expected = level.copy()
     candidates = []
-    for group in stages.nodes:
-        while (found := _best_node(values, expected, group, margin)) is not None:
+    for group in order.nodes:
+        while (found := _best_node(values, classes, level, expected, group, margin)) is not None:
             candidates.append(found)
-            _lower(values, expected, found, margin)
-    for pairs in stages.pairs:
-        for found in _slow_pairs(values, expected, pairs, margin):
-            candidates.append(found)
-            _lower(values, expected, found, margin)
+            _lower(values, classes, expected, found)
+    for pairs in order.pairs:
+        for index in _slow(values, level, expected, pairs, margin):
+            link = _candidate(values, classes, expected, pairs, index, margin)
+            if link is not None:
+                candidates.append(link)
+                _lower(values, classes, expected, link)
     return candidates, expected
 
 
-def _lower(values: Floats, expected: Floats, found: Candidate, margin: float) -> None:
-    """From now on its readings are expected to be as slow as it is."""
+def _lower(values: Floats, classes: Ints, expected: Floats, found: Candidate) -> None:
+    """From now on its readings are expected to be as slow as those that show it, by class."""
     members = found.elements.members(found.index)
-    capacity = _capacity(values[found.members], margin)
-    expected[members] = np.minimum(expected[members], capacity)
+    for each in np.unique(classes[found.members]):
+        capacity = np.median(values[found.members[classes[found.members] == each]])
+        mine = members[classes[members] == each]
+        expected[mine] = np.minimum(expected[mine], capacity)
 
 
-def _capacity(values: Floats, margin: float) -> float:
-    """The capacity that slow readings show: the median of those that nothing else made slower still."""
-    best = np.sort(values)[-1 - values.size // ONE_IN]
-    return float(np.median(values[values >= best - margin]))
+def _slow(values: Floats, level: Floats, expected: Floats, elements: Elements, margin: float) -> list[int]:
+    """Those whose capacity is below what is expected of them.
+
+    Against the level of each reading's class: what is fast in one class is slow in no other.
+    """
+    slow_by = elements.capacities(expected - level) - elements.capacities(values - level)
+    return [int(index) for index in np.flatnonzero(slow_by >= margin / 2)]
 
 
 def _best_node(
-    values: Floats, expected: Floats, group: tuple[Elements, ...], margin: float
+    values: Floats,
+    classes: Ints,
+    level: Floats,
+    expected: Floats,
+    group: tuple[Elements, ...],
+    margin: float,
 ) -> Candidate | None:
-    """The slow element whose slowness explains the most readings; None where none is slow."""
+    """The slow element that the most slow readings lead through; None where none is slow."""
+    is_slow = expected - values >= margin / 2
     ranked: list[tuple[int, int, int]] = []
-    for order, elements in enumerate(group):
-        slow_by = elements.capacities(expected) - elements.capacities(values)
-        possible = slow_by >= margin / 2
-        if not possible.any():
-            continue
-        capacity = elements.capacities(values)[elements.element]
-        mine = elements.reading
-        explained = (expected[mine] - values[mine] >= margin / 2) & (capacity - values[mine] < margin)
-        scores = np.bincount(elements.element, weights=explained, minlength=len(elements)).astype(int)
-        ranked += [(-int(scores[index]), order, int(index)) for index in np.flatnonzero(possible)]
-    for _, order, index in sorted(ranked):
-        found = _candidate(values, expected, group[order], index, margin)
-        if found is not None:
-            return found
+    for place, elements in enumerate(group):
+        found = _slow(values, level, expected, elements, margin)
+        ranked += [(-int(is_slow[elements.members(index)].sum()), place, index) for index in found]
+    for _, place, index in sorted(ranked):
+        best = _candidate(values, classes, expected, group[place], index, margin)
+        if best is not None:
+            return best
     return None
 
 
-def _slow_pairs(values: Floats, expected: Floats, pairs: Elements, margin: float) -> Iterator[Candidate]:
-    slow_by = pairs.capacities(expected) - pairs.capacities(values)
-    for index in np.flatnonzero(slow_by >= margin / 2):
-        found = _candidate(values, expected, pairs, int(index), margin)
-        if found is not None:
-            yield found
-
-
 def _candidate(
-    values: Floats, expected: Floats, elements: Elements, index: int, margin: float
+    values: Floats, classes: Ints, expected: Floats, elements: Elements, index: int, margin: float
 ) -> Candidate | None:
     """The element as a suspect; None where it is not slower than the margin by itself."""
     members = elements.members(index)
     showing = expected[members] - values[members] >= margin / 2
-    if not showing.any() or (
-        elements.direction == "both" and elements.is_pair and _one_way(elements, index, showing)
-    ):
+    both_ways = elements.is_pair and elements.direction == "both"
+    if not showing.any() or (both_ways and _one_way(elements, index, showing)):
         return None
-    slow = members[showing]
-    capacity = _capacity(values[slow], margin)
-    mine = slow[values[slow] >= capacity - margin]
-    slowness = float(np.median(expected[mine])) - capacity
+    mine = _at_capacity(values, classes, members[showing], margin)
+    slowness = float(np.median(expected[mine] - values[mine]))
     if slowness < margin:
         return None
     partners = elements.partners(index)
     some, of = len(np.unique(partners[showing])), len(np.unique(partners))
-    # With one link only, an end of it cannot be told from the link; where most links lead to slow ends, its own
-    # slowness shows in too few.
+    # With one link only, an end of it cannot be told from the link; where most links lead to slow ends, its
+    # own slowness shows in too few.
     doubtful = not elements.is_pair and elements.where != "alone" and some < max(2, of / 2)
     return Candidate(elements, index, mine, (some, of), expected[mine].copy(), slowness, doubtful)
+
+
+def _at_capacity(values: Floats, classes: Ints, slow: Ints, margin: float) -> Ints:
+    """Those slow readings that nothing else makes slower still: near the best of their class."""
+    kept = []
+    for each in np.unique(classes[slow]):
+        mine = slow[classes[slow] == each]
+        best = np.sort(values[mine])[-1 - mine.size // ONE_IN]
+        kept.append(mine[values[mine] >= best - margin])
+    return np.concatenate(kept)
 
 
 def _one_way(elements: Elements, index: int, showing: np.ndarray) -> bool:

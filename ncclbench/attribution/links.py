@@ -8,13 +8,14 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
-from ncclbench.attribution.elements import Ints, Stages, link_stages, rank_stages
+from ncclbench.attribution.elements import Ints, link_order, rank_order
 from ncclbench.attribution.fit import fit
 from ncclbench.attribution.model import Evidence, LinkSamples, Places, RankSamples, padded
-from ncclbench.attribution.noise import Scatter, p_lasting
-from ncclbench.attribution.search import Readings, What
+from ncclbench.attribution.noise import p_lasting, scatter_of
+from ncclbench.attribution.search import Elementary, Readings, What
 from ncclbench.stats.intervals import Floats, holm
 
 # What is slower by less is not named. Healthy links of real fabrics differ by up to 5 %, so that two of them
@@ -23,7 +24,7 @@ MARGIN = 0.2
 
 # The chance of any false name on a healthy cluster. A name takes a host out of service and ends with somebody
 # pulling cables, so one cluster in twenty, as for verdicts on times, would be far too many.
-FALSE_NAMES = 0.005
+FALSE_NAMES = 0.002
 
 CLASSES = ("same host", "same switch", "across")
 
@@ -51,13 +52,13 @@ def link_readings(
     return Readings(what, np.log(padded(list(rates_GBs))), classes, partial(_link_elements, src, dst, places))
 
 
-def _link_elements(src: Ints, dst: Ints, places: Places, used: Ints) -> tuple[Stages, tuple[Ints, ...]]:
+def _link_elements(src: Ints, dst: Ints, places: Places, used: Ints) -> Elementary:
     host_of = np.array(places.host_of, np.intp)
     src, dst = src[used], dst[used]
     inside = host_of[src] == host_of[dst]
     # Numbers of hosts and of ranks must not meet: they stand in one array, though never in one class.
     ends = tuple(np.where(inside, end, host_of[end]) for end in (src, dst))
-    return link_stages(src, dst, places), ends
+    return link_order(src, dst, places), ends
 
 
 def rank_readings(
@@ -65,8 +66,8 @@ def rank_readings(
 ) -> Readings:
     """Readings of what ranks do alone from one time of each, any unit, shape (rounds,)."""
     who = np.array([samples.rank for samples in ranks], np.intp)
-    elements: Callable[[Ints], tuple[Stages, tuple[Ints, ...]]] = lambda used: (  # noqa: E731
-        rank_stages(who[used], places),
+    elements: Callable[[Ints], Elementary] = lambda used: (  # noqa: E731
+        rank_order(who[used], places),
         (who[used],),
     )
     return Readings(what, -np.log(padded(list(times))), np.zeros(len(who), np.intp), elements)
@@ -120,9 +121,9 @@ def _judge(
     """What a row says of its bandwidth, by (src, dst)."""
     readings = link_readings("bandwidth", links, [link.bandwidth_GBs for link in links], places)
     values = np.nanmedian(readings.logs, axis=1)
-    stages, ends = readings.elements_of(np.arange(len(links)))
-    found = fit(values, readings.classes, stages, ends, math.log1p(margin))
-    odd = _are_odd(readings, found.level, (found.expected - values)[found.healthy], margin, alpha)
+    order, ends = readings.elements_of(np.arange(len(links)))
+    found = fit(values, readings.classes, order, ends, math.log1p(margin))
+    odd = _are_odd(readings, found.level, found.expected, margin, alpha)
     medians = {
         each: float(np.median(values[readings.classes == each])) for each in set(readings.classes.tolist())
     }
@@ -145,27 +146,30 @@ def _judge(
     return rows
 
 
-def _are_odd(readings: Readings, level: Floats, residuals: Floats, margin: float, alpha: float) -> np.ndarray:
-    """Which links differ from the level of their class, either way, shape (links,)."""
-    apart = level - np.nanmedian(readings.logs, axis=1)
-    scatter = Scatter(residuals)
-    wobbles = np.nanmedian(readings.logs, axis=1)[:, np.newaxis] - readings.logs
+def _are_odd(
+    readings: Readings, level: Floats, expected: Floats, margin: float, alpha: float
+) -> NDArray[np.bool_]:
+    """Which links differ from the level of their class, either way, shape (links,).
+
+    ``expected`` is what slow hosts and ranks leave of the level: about it healthy links are scattered.
+    """
+    usual = np.nanmedian(readings.logs, axis=1)
+    apart = level - usual
+    left = expected - usual
+    far = np.abs(left) >= math.log1p(margin)
+    scatter = scatter_of(left[~far], [(abs(one), np.array([one])) for one in left[far].tolist()], len(level))
+    wobbles = np.abs(usual[:, np.newaxis] - readings.logs)
     p_values = np.ones(len(level))
     for at in np.flatnonzero(np.abs(apart) >= math.log1p(margin)):
         size = abs(float(apart[at]))
         by_round = (level[at] - readings.logs[at]) * np.sign(apart[at])
-        read = np.isfinite(by_round)
-        others = np.delete(wobbles, at, axis=0) if len(wobbles) < 1000 else wobbles
-        p_values[at] = max(
-            2 * scatter.p_beyond(size),
-            p_lasting(
-                int((by_round[read] >= size / 2).sum()),
-                int(read.sum()),
-                int((np.abs(others) >= size / 2).sum()),
-                int(np.isfinite(others).sum()),
-            ),
-        )
-    return np.array(holm(p_values.tolist())) <= alpha
+        read = int(np.isfinite(by_round).sum())
+        others = int((wobbles >= size / 2).sum() - (wobbles[at] >= size / 2).sum())
+        rounds = int(np.isfinite(wobbles).sum()) - read
+        lasting = p_lasting(int((by_round >= size / 2).sum()), read, others, rounds)
+        p_values[at] = max(2 * scatter.p_beyond(size), lasting)
+    odd: NDArray[np.bool_] = np.array(holm(p_values.tolist())) <= alpha
+    return odd
 
 
 def _half_width(logs: Floats) -> float | None:

@@ -41,6 +41,11 @@ class Places:
                 f"{len(self.switch_of)} switches for {len(self.hosts)} hosts: name one for each"
             )
 
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """Names of the switches, each once; none where they are not known."""
+        return tuple(sorted(set(self.switch_of or ())))
+
     def ranks_on(self, host: int) -> tuple[int, ...]:
         """The ranks of a host, ascending."""
         return tuple(rank for rank, where in enumerate(self.host_of) if where == host)

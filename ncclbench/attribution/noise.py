@@ -7,25 +7,26 @@ and that it does so round after round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import betaln, binom
 
-from ncclbench.stats.intervals import Floats
+from ncclbench.stats.intervals import ALPHA, Floats
 
 # What is known of healthy links before any is seen, and how many seen ones that is worth: they differ by 2 %,
 # and one round in two hundred is slow. It keeps three or four links from looking alike to the last digit.
 _USUAL_SCATTER = 0.02
 _WORTH_LINKS = 8
-_WORTH_ROUNDS = 100
+WORTH_ROUNDS = 100
 _SLOW_AMONG_THEM = 0.5
 
 # Shape of the tail where few values tell of it, and how many values beyond the threshold that is worth. 0 is
 # exponential, which already is heavier than normal.
 _USUAL_SHAPE = 1 / 16
-_WORTH_BEYOND = 10
+_WORTH_BEYOND = 20
 _LEAST_SHAPE = 0.01
 
 # Upper shares of the healthy from which the tail is read, where they hold as many values as this; where the
@@ -83,6 +84,25 @@ class Scatter:
         return max(tail.slowness_at(p) for tail in self.tails)
 
 
+def scatter_of(healthy: Floats, suspected: Iterable[tuple[float, Floats]], family: int) -> Scatter:
+    """How healthy readings differ, where of some it is asked whether they are healthy.
+
+    Left out at once they would hide that such as they are common, and kept they would hide each other: so the
+    least suspected is asked first, and joins the healthy where it is not too far out for one.
+
+    Args:
+        healthy: deviations of those that are, logarithms of ratios, shape (n,).
+        suspected: how far out, and the deviations of its readings.
+        family: how many are asked about in all.
+    """
+    scatter = Scatter(healthy)
+    for size, deviations in sorted(suspected, key=lambda one: one[0]):
+        if scatter.p_beyond(size) * family > ALPHA:
+            healthy = np.append(healthy, deviations)
+            scatter = Scatter(healthy)
+    return scatter
+
+
 def _tails(deviations: Floats, shape: float) -> Iterator[Tail]:
     ordered = np.sort(deviations)[::-1]
     shares = [share for share in _SHARES if int(share * ordered.size) >= _FEWEST_IN_SHARE] or [0.5]
@@ -99,8 +119,8 @@ def _tails(deviations: Floats, shape: float) -> Iterator[Tail]:
 def _shape(sizes: Floats) -> float:
     """How heavy the tail is, of the larger half of deviations on both sides.
 
-    By probability-weighted moments: Hosking and Wallis, "Parameter and quantile estimation for the generalized
-    Pareto distribution", Technometrics 1987. What is lighter than exponential is taken for exponential.
+    By probability-weighted moments: Hosking and Wallis, "Parameter and quantile estimation for the
+    generalized Pareto distribution", Technometrics 1987. What is lighter than exponential is taken for that.
     """
     ordered = np.sort(sizes)
     half = ordered.size // 2
@@ -109,20 +129,23 @@ def _shape(sizes: Floats) -> float:
         return _USUAL_SHAPE
     below = (np.arange(half) + 0.65) / half
     first, second = float(beyond.mean()), float(((1 - below) * beyond).mean())
-    seen = max(_LEAST_SHAPE, 2 - first / (first - 2 * second))
+    # Less its standard error for a tail like the usual one (about one over the root of the number).
+    seen = max(_LEAST_SHAPE, 2 - first / (first - 2 * second) - 1 / math.sqrt(half))
     return (_WORTH_BEYOND * _USUAL_SHAPE + half * seen) / (_WORTH_BEYOND + half)
 
 
-def p_lasting(slow: int, rounds: int, healthy_slow: int, healthy_rounds: int) -> float:
+def p_lasting(
+    slow: int, rounds: int, healthy_slow: int, healthy_rounds: int, worth: int = WORTH_ROUNDS
+) -> float:
     """The chance that so many rounds or more are slow where each is as often as among the healthy.
 
     How often that is, is itself known from few rounds: beta-binomial, the predictive distribution (Skellam,
-    J. R. Statist. Soc. B 1948), which a plain binomial test at the observed rate falls short of a thousandfold
-    for five slow rounds of five.
+    J. R. Statist. Soc. B 1948). A plain binomial test at the observed rate would give a thousandth of it for
+    five slow rounds of five. ``worth`` rounds are known of before any is seen, half of one of them slow.
     """
     if not slow:
         return 1.0
     a = healthy_slow + _SLOW_AMONG_THEM
-    b = healthy_rounds + _WORTH_ROUNDS - a
+    b = healthy_rounds + worth - a
     k = np.arange(slow, rounds + 1)
     return min(1.0, float((binom(rounds, k) * np.exp(betaln(a + k, b + rounds - k) - betaln(a, b))).sum()))

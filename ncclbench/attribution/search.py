@@ -18,9 +18,9 @@ from typing import Literal
 
 import numpy as np
 
-from ncclbench.attribution.elements import ONE_IN, Elements, Ints, Stages
+from ncclbench.attribution.elements import ONE_IN, SORTS, Elements, Ints, Order, Sort
 from ncclbench.attribution.fit import Candidate, Fit, fit
-from ncclbench.attribution.noise import Scatter, p_lasting
+from ncclbench.attribution.noise import WORTH_ROUNDS, Scatter, p_lasting, scatter_of
 from ncclbench.stats.intervals import Floats, LogMean
 
 What = Literal["bandwidth", "both ways", "compute", "copies to the device", "copies from the device"]
@@ -28,8 +28,14 @@ What = Literal["bandwidth", "both ways", "compute", "copies to the device", "cop
 # The last rounds that are looked at by themselves are as many as this at least, in as many looks at most.
 FEWEST_LAST = 3
 _MOST_WINDOWS = 6
+# So many links slow at once in a round make it this many times as rare; more of them no rarer.
+_AT_ONCE = 4
 # Of a normal distribution: standard deviation over median absolute deviation.
 _SD_OF_MAD = 1.4826
+
+
+# The elements of readings, and whose readings these are (``fit``'s ``ends``).
+Elementary = tuple[Order, tuple[Ints, ...]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +46,13 @@ class Readings:
         what: was measured.
         logs: logarithms of speeds, shape (readings, rounds); NaN where one is missing, but never a whole row.
         classes: readings of one class are comparable, shape (readings,).
-        elements_of: the elements of some of the readings, and whose readings these are (``fit``'s ``ends``).
+        elements_of: the elements of some of the readings.
     """
 
     what: What
     logs: Floats
     classes: Ints
-    elements_of: Callable[[Ints], tuple[Stages, tuple[Ints, ...]]]
+    elements_of: Callable[[Ints], Elementary]
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +84,7 @@ class Finding:
         p: the chance of it among healthy ones, for this look and element alone times the look's ``cost``.
         p_size: the part of it that the size has; the rest is how lasting it is.
         lasting: in how many rounds of the look nearly all of its readings were slow, and of how many.
-        slowness: logarithm of how many times slower than healthy ones of its class, by round, shape (rounds,).
+        slowness: logarithm of how many times slower than healthy ones of its class, shape (rounds,).
         beyond: the same, but slower than whatever else is slow on its readings' way.
         scatter: standard deviation of the logarithms of healthy readings.
         doubtful: it cannot be told from another explanation.
@@ -102,7 +108,7 @@ class Finding:
     @property
     def slow_rounds(self) -> np.ndarray:
         """In which rounds it is nearer to slow than to healthy, shape (rounds,)."""
-        threshold = np.nanmedian(self.beyond[self.look.start :]) / 2
+        threshold = float(np.nanmedian(self.beyond[self.look.start :])) / 2
         if self.look.mean:
             threshold = _log_mean_exp(self.beyond) / 2
         slow: np.ndarray = self.beyond >= threshold
@@ -110,11 +116,11 @@ class Finding:
 
     @property
     def onset(self) -> int:
-        """The round, from 0, with which it became slow; 0 where it always was or where that cannot be told."""
+        """The round, from 0, with which it became slow; 0 where it always was or that cannot be told."""
         slow = self.slow_rounds
         misfits = [int(slow[:at].sum() + (~slow[at:]).sum()) for at in range(slow.size)]
         best = int(np.argmin(misfits))
-        clean = misfits[best] <= slow.size // 8 and not slow[:best].all()
+        clean = misfits[best] <= slow.size // ONE_IN and not slow[:best].all()
         return best if clean and not self.look.mean else 0
 
     @property
@@ -150,7 +156,7 @@ class Search:
 
     Attributes:
         findings: at all looks.
-        family: how many elements were asked about: links under True, ends of links under False.
+        family: how many elements of each sort were asked about.
         rounds: how many there are.
         largest: logarithm of the largest slowness of a reading, in the median of all rounds.
         scatters: how healthy readings differ, of each class.
@@ -158,7 +164,7 @@ class Search:
     """
 
     findings: list[Finding]
-    family: dict[bool, int]
+    family: dict[Sort, int]
     rounds: int
     largest: float
     scatters: list[Scatter]
@@ -167,12 +173,8 @@ class Search:
 
 def looks(rounds: int) -> list[Look]:
     """The looks at so many rounds."""
-    latest = rounds - FEWEST_LAST
-    starts = (
-        np.unique(np.linspace(1, latest, min(_MOST_WINDOWS, latest)).round()).astype(int)
-        if latest > 0
-        else []
-    )
+    latest = max(0, rounds - FEWEST_LAST)
+    starts = np.unique(np.linspace(1, latest, min(_MOST_WINDOWS, latest)).round()).tolist()
     shared = 2.0 * (len(starts) + 1)
     return [Look(0, False, 2.0), *(Look(int(at), False, shared) for at in starts), Look(0, True, shared)]
 
@@ -181,16 +183,18 @@ def search(readings: Readings, margin: float) -> Search:
     """All that reads slower than ``margin``, a logarithm, with the chance of it among healthy ones."""
     rounds = readings.logs.shape[1]
     every = np.arange(len(readings.logs))
-    whole = _See(readings, every, looks(rounds)[0], margin)
+    elements = readings.elements_of(every)
+    whole = _See(readings, every, elements, looks(rounds)[0], margin)
     findings = list(whole.findings())
     for look in looks(rounds)[1:]:
-        read = np.isfinite(readings.logs[:, look.start :]).any(axis=1)
-        findings += _See(readings, every[read], look, margin).findings()
+        used = every[np.isfinite(readings.logs[:, look.start :]).any(axis=1)]
+        mine = elements if used.size == every.size else readings.elements_of(used)
+        findings += _See(readings, used, mine, look, margin).findings()
     return Search(
         findings,
         family={
-            is_pair: sum(len(elements) for elements in whole.stages.all() if elements.is_pair == is_pair)
-            for is_pair in (False, True)
+            sort: sum(len(elements) for elements in whole.order.all() if elements.sort == sort)
+            for sort in SORTS
         },
         rounds=rounds,
         largest=float(np.max(whole.fit.expected - whole.fit.values)),
@@ -202,16 +206,18 @@ def search(readings: Readings, margin: float) -> Search:
 class _See:
     """One look at those readings that were made in its rounds."""
 
-    def __init__(self, readings: Readings, used: Ints, look: Look, margin: float) -> None:
+    def __init__(
+        self, readings: Readings, used: Ints, elements: Elementary, look: Look, margin: float
+    ) -> None:
         self.what = readings.what
         self.used = used
         self.look = look
         self.logs = readings.logs[used]
         self.classes = readings.classes[used]
-        self.stages, ends = readings.elements_of(used)
+        self.order, ends = elements
         window = self.logs[:, look.start :]
         values = -_row_log_mean_exp(-window) if look.mean else np.nanmedian(window, axis=1)
-        self.fit = fit(values, self.classes, self.stages, ends, margin)
+        self.fit = fit(values, self.classes, self.order, ends, margin)
         self.drift = self._drift()
         residuals = (self.fit.expected - self.fit.values)[self.fit.healthy]
         self.scatter = _SD_OF_MAD * float(np.median(np.abs(residuals))) if residuals.size else 0.0
@@ -238,16 +244,23 @@ class _See:
     def _scatters(self) -> dict[int, Scatter]:
         """How single readings of each class differ, beside what is explained.
 
-        They bound how much healthy hosts and ranks differ as well: what one of these had of its own would be in
-        all of its readings. Links that are slow by themselves are left out.
+        They bound how much healthy hosts and ranks differ as well: what one of these had of its own would be
+        in all of its readings.
         """
-        kept = np.ones(self.fit.values.size, dtype=bool)
-        for one in self.fit.candidates:
-            if one.elements.is_pair or one.elements.where == "alone":
-                kept[one.members] = False
+        single = [one for one in self.fit.candidates if one.elements.is_pair or one.elements.where == "alone"]
+        left_out = np.concatenate([np.zeros(0, np.intp), *(one.members for one in single)])
         deviations = self.fit.expected - self.fit.values
-        classes = np.unique(self.classes).tolist()
-        return {each: Scatter(deviations[kept & (self.classes == each)]) for each in classes}
+        family = sum(len(elements) for elements in self.order.all())
+        found = {}
+        for each in np.unique(self.classes).tolist():
+            here = np.flatnonzero(self.classes == each)
+            suspected = [
+                (one.slowness, (one.expected - self.fit.values[one.members])[mine])
+                for one in single
+                if (mine := self.classes[one.members] == each).any()
+            ]
+            found[each] = scatter_of(deviations[np.setdiff1d(here, left_out)], suspected, family)
+        return found
 
     def findings(self) -> Iterator[Finding]:
         """The candidates with their chances."""
@@ -271,7 +284,7 @@ class _See:
         return p if len(one.elements.members(one.index)) == 1 else min(1.0, 2 * p)
 
     def _wobbles(self, elements: Elements) -> Floats:
-        """By how much each element is slower in a round than usually, shape (elements, rounds)."""
+        """By how much each element is slower in a round than usual, shape (elements, rounds)."""
         if len(elements.reading) == len(elements):
             return self.slower[elements.reading]
         least = elements.medians if self.look.mean else elements.least
@@ -288,11 +301,15 @@ class _See:
         window = window[np.isfinite(window)]
         threshold = one.slowness / 2
         lasting = int((window >= threshold).sum()), window.size
-        p_rounds = p_lasting(*lasting, int((wobbles >= threshold).sum()), wobbles.size)
+        # The more links must be slow at once, the rarer such rounds are. In a mean now one and now another
+        # round counts, so that little is known of it before.
+        worth = WORTH_ROUNDS * min(len(mine), _AT_ONCE) if not self.look.mean else WORTH_ROUNDS // _AT_ONCE
+        p_rounds = p_lasting(*lasting, int((wobbles >= threshold).sum()), wobbles.size, worth)
         if len(one.elements.members(one.index)) == 1:
             # Any reading tells how often one is slow for a round, and there may be few of this sort.
             healthy = self.slower[self.fit.healthy]
-            p_rounds = max(p_rounds, p_lasting(*lasting, int((healthy >= threshold).sum()), healthy.size))
+            all_slow = int((healthy >= threshold).sum())
+            p_rounds = max(p_rounds, p_lasting(*lasting, all_slow, healthy.size, worth))
         if self.look.start and lasting[0] < window.size - window.size // ONE_IN:
             p_rounds = 1.0  # it did not become slow then
         p_size = self._p_size(one)

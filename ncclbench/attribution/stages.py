@@ -44,13 +44,14 @@ class Size:
 
     Attributes:
         message_bytes: of a message; a test sends as many as its time takes.
-        pair_s, compute_s: how long one test should take.
+        pair_s: how long one test of a link should take.
+        compute_s: how long one of the pieces of a compute probe should take.
         loop_iterations, loop_work_s: of the free-running loop.
         subset_bytes, subset_iterations: of an operation on a subset.
     """
 
     message_bytes: int = 1 << 20
-    pair_s: float = 0.15
+    pair_s: float = 0.2
     compute_s: float = 0.02
     loop_iterations: int = 60
     loop_work_s: float = 0.004
@@ -58,12 +59,13 @@ class Size:
     subset_iterations: int = 3
 
     def quick(self) -> Size:
-        """A third of it."""
+        """About half of it."""
         return replace(
             self,
-            pair_s=self.pair_s / 3,
-            compute_s=self.compute_s / 2,
+            message_bytes=self.message_bytes // 2,
+            pair_s=0.6 * self.pair_s,
             loop_iterations=self.loop_iterations // 2,
+            subset_bytes=self.subset_bytes // 2,
             subset_iterations=2,
         )
 
@@ -103,9 +105,7 @@ def pair_passes(
         )
 
 
-def compute_passes(
-    turns: Sequence[Sequence[int]], size: Size, keep: Keep, first: int, passes: int
-) -> Orders:
+def compute_passes(turns: Sequence[Sequence[int]], size: Size, keep: Keep, first: int, passes: int) -> Orders:
     """The compute probe, the first pass numbered ``first``: the ranks of each turn at the same time."""
     for turn in range(first, first + passes):
         found = yield {

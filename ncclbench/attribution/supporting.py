@@ -1,4 +1,4 @@
-"""Evidence that supports: who arrives last more often than chance allows, and which groups run at full speed."""
+"""What supports: who arrives last more often than chance allows, and which groups run at full speed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From findings to suspects: what was found of one rank, host or link in several measurements is one suspect."""
+"""From findings to suspects: what several measurements found of one rank, host or link is one suspect."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from ncclbench.attribution.elements import Ints
 from ncclbench.attribution.model import Kind, Places, Suspect
 from ncclbench.attribution.search import Finding
 from ncclbench.attribution.words import evidence_of
@@ -30,13 +29,10 @@ class Cases:
 
     Attributes:
         places: where ranks live.
-        src, dst: of the readings of links, shape (links,).
         by_target: the cases.
     """
 
     places: Places
-    src: Ints
-    dst: Ints
     by_target: dict[Target, Case]
 
     def ranks_of(self, target: Target) -> tuple[int, ...]:
@@ -50,9 +46,18 @@ class Cases:
             return label
         if level == "host":
             return tuple(sorted(self.places.ranks_on(host)[0] for host in label))
-        findings = self.by_target[target].findings
-        at = findings[0].members[0]
-        return tuple(sorted((int(self.src[at]), int(self.dst[at]))))
+        return self._apart(*label) if len(label) == 1 else tuple(sorted(map(self._first_at, label)))
+
+    def _apart(self, switch: int) -> tuple[int, ...]:
+        """The lowest rank under a switch, and the lowest elsewhere."""
+        own = self.places.switches[switch]
+        others = [at for at, name in enumerate(self.places.switches) if name != own]
+        return tuple(sorted((self._first_at(switch), min(map(self._first_at, others)))))
+
+    def _first_at(self, switch: int) -> int:
+        name, switch_of = self.places.switches[switch], self.places.switch_of
+        assert switch_of is not None
+        return min(rank for rank, host in enumerate(self.places.host_of) if switch_of[host] == name)
 
     def touched(self, targets: Iterable[Target]) -> set[int]:
         """All ranks that have a part in any of the targets."""
@@ -74,9 +79,7 @@ def target_of(finding: Finding) -> Target:
     return level, level, finding.label
 
 
-def gather(
-    named: Sequence[Finding], second: Sequence[Finding], places: Places, src: Ints, dst: Ints
-) -> Cases:
+def gather(named: Sequence[Finding], second: Sequence[Finding], places: Places) -> Cases:
     """The cases.
 
     Args:
@@ -84,9 +87,8 @@ def gather(
         second: of links in both directions at once: they add to what is named, or tell of somebody who has
             no part in it. Where one direction is slow, acknowledgements slow the other.
         places: where ranks live.
-        src, dst: of the readings of links, shape (links,).
     """
-    cases = Cases(places, src, dst, defaultdict(Case))
+    cases = Cases(places, defaultdict(Case))
     for finding in named:
         cases.by_target[target_of(finding)].findings.append(finding)
     _merge(cases)
@@ -99,7 +101,7 @@ def gather(
 
 
 def _merge(cases: Cases) -> None:
-    """Join what is one: of a host of one rank, of a host all of whose ranks are slow, of two ranks' only link."""
+    """Join what is one: a host and its only rank, a host and its ranks, a rank and its host's only link."""
     by_target, places = cases.by_target, cases.places
     for host in range(len(places.hosts)):
         ranks = places.ranks_on(host)
@@ -128,9 +130,8 @@ def suspect_of(target: Target, case: Case, cases: Cases, apart: tuple[tuple[int,
     hosts = tuple(dict.fromkeys(cases.places.hosts[cases.places.host_of[rank]] for rank in ranks))
     main = max(case.findings, key=lambda finding: finding.ratio()[0])
     ratio, low, high = main.ratio()
-    sentences = [
-        evidence_of(finding, apart if level == "host" else ()) for finding in _broadest(case.findings)
-    ]
+    islands = apart if level == "host" else ()
+    sentences = [evidence_of(one, kind, islands, cases.places) for one in _broadest(case.findings)]
     return Suspect(
         kind=kind,
         ranks=ranks,

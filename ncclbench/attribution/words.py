@@ -7,26 +7,32 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ncclbench.attribution.model import Places, Suspect
+from ncclbench.attribution.elements import SORTS
+from ncclbench.attribution.model import Kind, Places, Suspect
 from ncclbench.attribution.search import Finding, Search
 
 _COPIES = {"copies to the device": "host-to-device", "copies from the device": "device-to-host"}
 _SAID_BESIDE = 1.2
 
+Islands = tuple[tuple[int, ...], ...]
 
-def evidence_of(finding: Finding, apart: tuple[tuple[int, ...], ...]) -> str:
-    """What one finding shows, without naming whom."""
+
+def evidence_of(finding: Finding, of: Kind, apart: Islands, places: Places) -> str:
+    """What one finding shows of a suspect of a kind, without naming whom; ``apart`` are islands of hosts."""
     ratio = finding.ratio()[0]
+    at = f"at {_percent(ratio)} of the median"
     if finding.what == "compute":
         said = f"computes {ratio:.1f}x slower"
         if finding.elements.level == "host":
-            said = f"all {len(finding.members)} ranks compute {ratio:.1f}x slower"
+            said = f"all its {len(finding.members)} ranks compute {ratio:.1f}x slower"
     elif finding.what in _COPIES:
-        said = f"{_COPIES[finding.what]} copies at {_percent(ratio)} of the median"
+        said = f"{_COPIES[finding.what]} copies are {at}"
+    elif finding.elements.is_pair and of != "link":
+        said = f"its only link inside its host is {at}"
     elif finding.elements.is_pair:
-        said = f"{_percent(ratio)} of the median{_beside(finding)}{_between(apart)}"
+        said = f"{_percent(ratio)} of the median{_beside(finding)}{_between(apart, places)}"
     else:
-        said = f"{_which(finding)} are at {_percent(ratio)} of the median ({_count(finding)})"
+        said = f"{_which(finding, places)} are {at} ({finding.partners[0]} of {finding.partners[1]} pairs)"
     both = ", both directions at once" if finding.what == "both ways" else ""
     return said + both + _when(finding)
 
@@ -35,20 +41,16 @@ def _percent(ratio: float) -> str:
     return f"{100 / ratio:.0f} %"
 
 
-def _which(finding: Finding) -> str:
+def _which(finding: Finding, places: Places) -> str:
+    some, of = finding.partners
     ways = {"out": " sending", "in": " receiving"}.get(finding.elements.direction, "")
-    if finding.elements.where == "inside":
-        return f"all its links inside its host{ways}"
     if finding.elements.level == "switch":
-        return f"all links to other switches{ways}"
-    if finding.elements.level == "rank":
-        return f"all its links to other hosts{ways}"
-    return f"all its links{ways}"
-
-
-def _count(finding: Finding) -> str:
-    """How many of its partners show it: 11 of 11 pairs."""
-    return f"{finding.partners[0]} of {finding.partners[1]} pairs"
+        return f"links through the uplink of {_called(finding, finding.label[0], places)}{ways}"
+    # Links to what is slower still do not show it.
+    said = f"{'all ' if some == of else ''}its links"
+    if finding.elements.where == "inside":
+        return f"{said} inside its host{ways}"
+    return f"{said}{' to other hosts' if finding.elements.level == 'rank' else ''}{ways}"
 
 
 def _beside(finding: Finding) -> str:
@@ -60,12 +62,11 @@ def _beside(finding: Finding) -> str:
     return f", {beyond:.1f}x slower than what its slow end lets through"
 
 
-def _between(apart: tuple[tuple[int, ...], ...]) -> str:
+def _between(apart: Islands, places: Places) -> str:
     if not apart:
         return ""
-    return (
-        f" between all of these {len(apart[0])} and {len(apart[1])} hosts, which are healthy among themselves"
-    )
+    one, other = (", ".join(places.hosts[host] for host in hosts) for hosts in apart)
+    return f", as is every pair of {one} with {other}: a slow uplink between these two groups"
 
 
 def _when(finding: Finding) -> str:
@@ -95,23 +96,28 @@ def sentence(suspect: Suspect) -> str:
 
 def doubt(finding: Finding, reason: str, places: Places) -> str:
     """What is slow and cannot be told apart."""
-    ratio = finding.ratio()[0]
-    return f"{_whose(finding, places)} {'reads' if finding.elements.is_pair else 'read'} {ratio:.1f}x slower: {reason}"
+    return f"{_whose(finding, places)}: {finding.ratio()[0]:.1f}x slower, but {reason}"
 
 
 def _whose(finding: Finding, places: Places) -> str:
-    host = finding.elements.level == "host"
-    names = [places.hosts[one] if host else f"rank {one}" for one in finding.label]
+    names = [_called(finding, one, places) for one in finding.label]
     if finding.elements.where == "alone":
         return f"the work of {names[0]}"
     if finding.elements.is_pair:
         return f"the link of {names[0]} and {names[1]}"
     way = {"out": "from", "in": "to"}.get(finding.elements.direction, "of")
     partners = sorted(set(finding.elements.partners(finding.index).tolist()))
-    others = [places.hosts[one] if host else f"rank {one}" for one in partners]
-    if len(others) == 1:
-        return f"{names[0]}, {others[0]} or the link {way} {names[0]}"
+    if len(partners) == 1:
+        return f"{names[0]}, {_called(finding, partners[0], places)} or the link {way} {names[0]}"
     return f"the links {way} {names[0]}"
+
+
+def _called(finding: Finding, index: int, places: Places) -> str:
+    if finding.elements.level == "host":
+        return places.hosts[index]
+    if finding.elements.level == "rank":
+        return f"rank {index}"
+    return f"switch {places.switches[index]}"
 
 
 def nobody(searches: Sequence[Search], alpha: float, margin: float) -> str:
@@ -119,10 +125,13 @@ def nobody(searches: Sequence[Search], alpha: float, margin: float) -> str:
     if not searches:
         return "nobody: nothing was measured of links or ranks"
     largest = math.exp(max(0.0, *(search.largest for search in searches)))
-    family = sum(search.family[True] or search.family[False] for search in searches)
+    family = max(1, *(sum(search.family[sort] for search in searches) for sort in SORTS))
     needed = max(
-        scatter.slowness_at(alpha / family / 4) for search in searches for scatter in search.scatters
+        scatter.slowness_at(alpha / len(SORTS) / family / 2)
+        for search in searches
+        for scatter in search.scatters
     )
     # Up to twentieths, and where healthy ones differ so much that it hardly matters, a thousandfold.
     found = math.ceil(20 * max(1 + margin, math.exp(min(needed, math.log(1000))))) / 20
-    return f"nobody: spread is within noise (largest {largest:.2f}x, a slowdown of {found:.3g}x would have been found)"
+    would = f"a slowdown of {found:.3g}x would have been found"
+    return f"nobody: spread is within noise (largest {largest:.2f}x, {would})"

@@ -98,8 +98,8 @@ def _plan(params: Mapping[str, Any]) -> int:
         "not_looked_at": plan.not_looked_at,
     }
     message = (
-        f"{plan.pairs:,} of {plan.pairs_in_all:,} pairs of {params['level']}s in {len(plan.rounds):,} rounds, "
-        f"{plan.passes} times each: about {plan.seconds:.0f} s"
+        f"{plan.pairs:,} of {plan.pairs_in_all:,} pairs of {params['level']}s in {len(plan.rounds):,} "
+        f"rounds, {plan.passes} times each: about {plan.seconds:.0f} s"
     )
     if plan.not_looked_at:
         message += f"; not looked at: {plan.not_looked_at}"
@@ -134,6 +134,8 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
         yield from pair_passes(plan, size, told, 0, plan.passes, until_s(params))
 
     run, ended = run_search(job, "matrix", arm, params, {}, orders)
+    if ended is None and not run.probes:
+        raise RequestError("--level host takes two hosts, and all ranks are on one: leave it out")
     return _conclude(run, ended, not_looked_at, params)
 
 

@@ -1,4 +1,4 @@
-"""What ``matrix`` and ``suspects`` have in common: options, the plan of pairs, and a search from start to end."""
+"""What ``matrix`` and ``suspects`` have in common: options, the plan of pairs, a search from start to end."""
 
 from __future__ import annotations
 

@@ -31,21 +31,21 @@ from ncclbench.cli.searching import (
     until_s,
 )
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, show, write
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
     from ncclbench.store.model import Run
-    from ncclbench.store.probes import Probe
     from ncclbench.supervise.launch import Job
 
 _PASSES = 6
-_DONE = {
-    "pair": "pair tests",
-    "rank": "compute probe",
-    "wait": "free-running loop",
-    "subset": "growing groups",
+_DONE: dict[type[Probe], str] = {
+    PairTest: "pair tests",
+    RankTest: "compute probe",
+    WaitTest: "free-running loop",
+    SubsetTest: "growing groups",
 }
 
 
@@ -77,14 +77,17 @@ _DONE = {
 def command(**params: Any) -> int:
     """Find who is slow: the compute of each rank alone, pairs, a free-running loop, and groups that grow.
 
-    Ends with 1 where somebody is named. A name is wrong in at most one healthy cluster of a thousand, however many
-    ranks and links it has; what is slow by less than 1.2x is not named.
+    Ends with 1 where somebody is named. The chance of a false name is held over all ranks and links together,
+    however many there are; what is slow by less than 1.2x is not named.
     """
     arm = one_arm(params)
     seat = find_seat(os.environ, params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     if nranks < 2:
         raise RequestError("a search compares ranks: give --nproc-per-node 2, or start more")
+    slowed = params["slow_rank"]
+    if slowed is not None and slowed[0] >= nranks:
+        raise RequestError(f"--slow-rank names rank {slowed[0]} of {nranks}")
     return run_job("suspects", seat, nranks, params["as_json"], lambda job: _lead(job, arm, params))
 
 
@@ -106,11 +109,10 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
 
         def told(tests: Sequence[Probe]) -> None:
             keep(tests)
-            name = _DONE[type(tests[0]).__struct_config__.tag] if tests else ""
-            tell(f"{name}: pass {tests[0].turn + 1} done" if tests else "")
+            if tests:
+                tell(f"{_DONE[type(tests[0])]}: pass {tests[0].turn + 1} done")
 
-        more = 0 if params["quick"] else plan.passes
-        search = Search(plan, more, size, on_gpus, until_s(params))
+        search = Search(plan, plan.passes, size, on_gpus, until_s(params))
         yield from search_course(search, places, told, lambda tests: attribute(gathered(tests, places)))
 
     slowed = params["slow_rank"]

@@ -216,3 +216,8 @@ class Run:
     def is_imported(self) -> bool:
         """Whether another tool measured it, so that only means are known."""
         return self.meta.get("kind") == "import"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it looked for slow parts: single tests of ranks and links, and no cases."""
+        return self.meta.get("kind") in ("matrix", "suspects")

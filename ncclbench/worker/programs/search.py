@@ -20,7 +20,8 @@ def run(bench: Bench, request: dict[str, Any]) -> None:
 
     Args:
         request: ``arm``: the arm's id and backend; ``stages``: "opening" and the names of the stages, in
-            the order in which progress counts them; ``seed``; ``slowed``: slowdowns put in on purpose, see ``Compute``.
+            the order in which progress counts them; ``seed``; ``slowed``: slowdowns put in on purpose, see
+            ``Compute``.
     """
     arm = Arm(*request["arm"])
     names = list(request["stages"])
