@@ -12,6 +12,9 @@ import pytest
 from emulated import GOODPUT, Cluster, Job
 from sweeping import lines
 
+# Two cores carry every host: nothing may run beside these.
+pytestmark = pytest.mark.full
+
 RATE = 200.0
 LIMIT_S = 110.0
 
@@ -42,12 +45,9 @@ FAULTS: dict[str, tuple[Callable[[Cluster], None], set[Name]]] = {
     "host at two thirds": (lambda c: c.set_host(0, RATE / 1.5), {("host", (0,), "both")}),
     "pair at two thirds": (lambda c: c.set_pair(1, 3, RATE / 1.5), {("link", (1, 3), "both")}),
 }
-USUAL = ("healthy", "slow host", "slow distant pair", "one direction")
 
 
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in USUAL else [pytest.mark.full]) for name in FAULTS]
-)
+@pytest.mark.parametrize("name", FAULTS)
 def test_what_is_slow_is_named_and_nobody_else(name: str, tmp_path: Path) -> None:
     make_slow, truth = FAULTS[name]
     with Cluster(4, RATE) as cluster:
@@ -67,7 +67,6 @@ def test_a_slow_rank_is_no_slow_host(tmp_path: Path) -> None:
     assert "computes" in done.document["message"]
 
 
-@pytest.mark.full
 def test_a_rank_that_is_stopped_half_of_the_time_is_named(tmp_path: Path) -> None:
     with Cluster(4, RATE) as cluster:
         job = suspects(cluster, tmp_path / "run")
@@ -96,7 +95,6 @@ def _slow_when(path: Path, count: int, act: Callable[[], None]) -> Iterator[None
         thread.join()
 
 
-@pytest.mark.full
 def test_a_host_that_becomes_slow_is_named_with_when(tmp_path: Path) -> None:
     three_passes = 3 * (12 + 2 * 4)
     with Cluster(4, RATE) as cluster:
@@ -109,7 +107,6 @@ def test_a_host_that_becomes_slow_is_named_with_when(tmp_path: Path) -> None:
     assert ", from round " in suspect["evidence"]
 
 
-@pytest.mark.full
 def test_with_two_hosts_nobody_is_guessed(tmp_path: Path) -> None:
     with Cluster(2, RATE) as cluster:
         cluster.set_host(1, 50)
@@ -119,7 +116,6 @@ def test_with_two_hosts_nobody_is_guessed(tmp_path: Path) -> None:
     assert "there is nothing to compare it with" in answer["not_looked_at"]
 
 
-@pytest.mark.full
 def test_a_slow_uplink_between_switches_is_no_slow_host(tmp_path: Path) -> None:
     with Cluster(6, RATE, switches=((0, 1, 2), (3, 4, 5))) as cluster:
         cluster.set_uplink(1, 50)
@@ -129,7 +125,6 @@ def test_a_slow_uplink_between_switches_is_no_slow_host(tmp_path: Path) -> None:
     assert [one for one in answer["suspects"] if one["kind"] != "link"] == []
 
 
-@pytest.mark.full
 def test_matrix_reads_every_link_near_to_its_rate(tmp_path: Path) -> None:
     with Cluster(4, RATE) as cluster:
         cluster.set_host(2, 50)

@@ -299,7 +299,10 @@ class _See:
         slowness = series(self.fit.level[mine][:, np.newaxis] + fastness)
         window = least(one.expected[:, np.newaxis] + fastness)[self.look.start :]
         window = window[np.isfinite(window)]
-        threshold = one.slowness / 2
+        # Half of what the least slow of its readings is slower by: one that leads to another slow end too has
+        # less to show.
+        gaps = one.expected - self.fit.values[mine]
+        threshold = (one.slowness if self.look.mean else min(one.slowness, float(gaps.min()))) / 2
         lasting = int((window >= threshold).sum()), window.size
         # The more links must be slow at once, the rarer such rounds are. In a mean now one and now another
         # round counts, so that little is known of it before.

@@ -1,4 +1,4 @@
-"""What a person sees of links and suspects: a grid of bandwidths, classes, and each name with its evidence."""
+"""What a person sees of links and suspects: a grid of bandwidths, classes, names with their evidence."""
 
 from __future__ import annotations
 
