@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 EXIT_OK = 0
 EXIT_BAD_ANSWER = 1
 EXIT_BAD_REQUEST = 2
@@ -11,9 +13,14 @@ EXIT_TERMINATED = 143
 
 
 class NcclbenchError(Exception):
-    """Base of every error a user may see: one line that says what, where and how to mend it."""
+    """Base of every error a user may see: one line that says what, where and how to mend it.
+
+    Attributes:
+        run: the folder of the run that it is about and that is kept; None where there is none.
+    """
 
     exit_code = EXIT_FAILED
+    run: Path | None = None
 
 
 class RequestError(NcclbenchError):

@@ -17,6 +17,11 @@ def nearest(name: str, known: Iterable[str]) -> str | None:
     return matches[0] if matches else None
 
 
+def flat(name: str) -> str:
+    """What is left of a name however it is written: AllReduce and ALL_REDUCE as all_reduce."""
+    return name.lower().replace("_", "").replace("-", "")
+
+
 def unknown(kind: str, name: str, known: Iterable[str]) -> RequestError:
     """The error for a name that no table has, with the nearest right one."""
     names = list(known)

@@ -5,6 +5,7 @@ Sizes follow nccl-tests: K, M, G, T are powers of 1024. Bandwidths are decimal: 
 
 from __future__ import annotations
 
+import math
 import re
 
 from ncclbench.errors import RequestError
@@ -88,6 +89,22 @@ def format_seconds(seconds: float) -> str:
         return f"{minutes} min {rest:02d} s"
     hours, minutes = divmod(minutes, 60)
     return f"{hours} h {minutes:02d} min"
+
+
+def format_digits(value: float, digits: int) -> str:
+    """That many significant digits, no exponent, no zeros that say nothing: 450, 0.0123, 28650."""
+    if not value or not math.isfinite(value):
+        return f"{value:g}"
+    text = f"{value:.{max(0, digits - 1 - math.floor(math.log10(abs(value))))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def digits_apart(first: float, second: float, fewest: int = 4, most: int = 9) -> int:
+    """Significant digits that tell two numbers apart; ``fewest`` where they are equal."""
+    if first == second:
+        return fewest
+    telling = (n for n in range(fewest, most) if format_digits(first, n) != format_digits(second, n))
+    return next(telling, most)
 
 
 def format_us(time_us: float) -> str:

@@ -71,9 +71,17 @@ def on_device(
     return replace(unit, device_us=unit.total_us)
 
 
-def rdma(rate_gbps: float, number: int = 8, state: str = "ACTIVE") -> list[dict[str, Any]]:
+def rdma(
+    rate_gbps: float, number: int = 8, state: str = "ACTIVE", layer: str = "InfiniBand", first: int = 0
+) -> list[dict[str, Any]]:
     """RDMA ports as a topology lists them."""
     return [
-        {"name": f"mlx5_{index}/1", "rdma": True, "state": state, "rate_Gbs": rate_gbps}
-        for index in range(number)
+        {
+            "name": f"mlx5_{index}/1",
+            "rdma": True,
+            "link_layer": layer,
+            "state": state,
+            "rate_Gbs": rate_gbps,
+        }
+        for index in range(first, first + number)
     ]

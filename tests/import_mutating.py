@@ -193,3 +193,41 @@ def damaged(seed: int, text: str) -> tuple[str, str]:
     for damage in chosen:
         lines = damage(rng, lines)
     return "+".join(damage.__name__ for damage in chosen), "\n".join(lines)
+
+
+def flip_bits(rng: random.Random, content: bytes) -> bytes:
+    flipped = bytearray(content)
+    for _ in range(rng.randint(1, 30) if flipped else 0):
+        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
+    return bytes(flipped)
+
+
+def insert_binary(rng: random.Random, content: bytes) -> bytes:
+    place = rng.randrange(len(content) + 1)
+    return content[:place] + rng.randbytes(rng.randint(1, 5000)) + content[place:]
+
+
+def insert_long_line(rng: random.Random, content: bytes) -> bytes:
+    """What a bomb unpacks to: two megabytes without an end of line."""
+    place = rng.randrange(len(content) + 1)
+    piece = rng.choice((b"1 ", b"A", b"\0", b"[1,0]<stdout>:", b"8 2 float sum -1 "))
+    return content[:place] + piece * (2_000_000 // len(piece)) + content[place:]
+
+
+def lose_bytes(rng: random.Random, content: bytes) -> bytes:
+    place = rng.randrange(len(content) + 1)
+    return content[:place] + content[place + rng.randint(1, 2000) :]
+
+
+_OF_BYTES = (flip_bits, flip_bits, insert_binary, lose_bytes, insert_long_line)
+
+
+def damaged_bytes(seed: int, text: str) -> tuple[str, bytes]:
+    """(names of the damages, the damaged file): most as ``damaged`` makes them, a third as bytes, too."""
+    names, changed = damaged(seed, text)
+    rng = random.Random(-1 - seed)
+    content = changed.encode("utf-8", "replace")
+    if rng.random() < 1 / 3:
+        damage = rng.choice(_OF_BYTES)
+        names, content = f"{names}+{damage.__name__}", damage(rng, content)
+    return names, content

@@ -156,3 +156,12 @@ def test_a_file_with_something_else_in_a_place_is_no_crash(key: str, value: Any)
     assert changes(environment(), damaged)
     assert changes({"hosts": [], "ranks": []}, environment())
     assert changes({}, environment())
+
+
+def test_a_value_that_was_hidden_on_both_sides_is_not_known_to_be_alike() -> None:
+    base, new = environment(), environment()
+    for each in (base, new):
+        each["common"]["variables"]["NCCL_NETDEVS_POLICY"] = "(not recorded)"
+    (change,) = changes(base, new)
+    assert change["what"] == "NCCL_NETDEVS_POLICY"
+    assert side_text(change, "base") == side_text(change, "new") == "(not recorded)"

@@ -167,7 +167,7 @@ def test_flat_times_show_the_latency_only() -> None:
     assert set(found.values()) == {None}
     assert fit.figures["latency_us"].low is not None
     assert fit.figures["bandwidth_GBs"].why == "not reached at 64K: measure larger sizes (-e)"
-    assert fit.figures["latency_bound_bytes"].why == "still bound by latency at 64K"
+    assert fit.figures["latency_bound_bytes"].why == "not yet at 64K"
 
 
 def test_large_messages_show_the_bandwidth_only() -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+import string
+
 import pytest
 
 from ncclbench.environment.variables import HIDDEN, looks_secret, recorded_variables, without_secrets
@@ -58,6 +61,49 @@ def test_value_is_left_out(name: str, value: str) -> None:
 )
 def test_setting_is_recorded(name: str, value: str) -> None:
     assert recorded_variables({name: value}) == {name: value}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "/etc/nccl/ndv5-topo-Standard_ND96isr_H100_v5.xml",
+        "results/2026-07-09-Blackwell_GB200_nvl72_driver580",
+        "2026-07-09-Blackwell_GB200_nvl72_driver580",
+        "/opt/spack/linux-ubuntu22.04-zen4/gcc-12.3.0/nccl-2.27.5-1-7rv3nyk6f5kxq2h3lm5ypqzj4hgvt2wb/lib",
+        "/usr/lib:/nix/store/7rv3nyk6f5kxq2h3lm5ypqzj4hgvt2wb-nccl-2.27/lib",
+        "/var/lib/docker/overlay2/4f2c8b1e9d7a6053c1e8f24b7d903a6e5c8b1f0d2a4e6c8b0d2f4a6c8e0b1d3f/merged",
+        "/usr/lib/x86_64-linux-gnu/libnccl-net-Azure_NDv5_H100x8.so",
+        "/scratch/Project_LLM70B_Pretrain2026_RunA17/topo.xml",
+    ],
+)
+def test_ordinary_paths_are_no_secrets(text: str) -> None:
+    assert recorded_variables({"NCCL_TOPO_FILE": text}) == {"NCCL_TOPO_FILE": text}
+    assert without_secrets(["sweep", f"--out={text}"]) == ["sweep", f"--out={text}"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dGhpc-19pc19hX3NlY3JldF90b2tlbl9mb3JfdGVzdHM",
+        "q7Xk2-Vt9LpZ_3mN8wR-yB5cJ6dH1sF_4gT0uQ",
+        "/run/keys/Zx8Kq2Vt9LpR3mN8wYbB5cJ6",
+        "//user/Zx8Kq2Vt9LpR3mN8wYbB5cJ6",
+        "https://files.example.com/4f2c8b1e9d7a6053c1e8f24b7d903a6e",
+        "4f2c8b1e9d7a6053c1e8f24b7d903a6e",
+        "7rv3nyk6f5kxq2h3lm5ypqzj4hgvt2wb",
+    ],
+)
+def test_what_only_chance_makes_is_a_secret_also_in_a_path(text: str) -> None:
+    assert recorded_variables({"NCCL_X": text}) == {"NCCL_X": HIDDEN}
+    assert without_secrets(["sweep", "--label", text]) == ["sweep", "--label", HIDDEN]
+
+
+@pytest.mark.parametrize("alphabet", ["-_", "", "+"])
+def test_random_tokens_are_found_whatever_their_letters_happen_to_be(alphabet: str) -> None:
+    generator = random.Random(7)
+    letters = string.ascii_letters + string.digits + alphabet
+    tokens = ["".join(generator.choices(letters, k=length)) for length in (32, 43, 64) for _ in range(300)]
+    assert sum(map(looks_secret, tokens)) >= 0.99 * len(tokens)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ def entries() -> list[tuple[str, dict[str, Any]]]:
 @pytest.mark.parametrize("entry", [entry for _, entry in entries()], ids=[name for name, _ in entries()])
 def test_every_entry_says_where_from_and_when(entry: dict[str, Any]) -> None:
     assert re.fullmatch(r"https?://[\w.-]+\.\w+/\S+", entry["source"])
+    assert not re.search(r"[?&]page=", entry["source"]), "page 8 of a list holds something else next month"
     assert date.fromisoformat(entry["date"]) >= date(2026, 1, 1)
 
 
@@ -113,7 +114,11 @@ def test_a_faulty_table_is_not_taken(tmp_path: Path) -> None:
         ("Tesla V100-PCIE-16GB", "v100-pcie"),
         ("Tesla P100-SXM2-16GB", "p100-sxm"),
         ("Tesla T4", "t4"),
-        ("NVIDIA A10G", "a10"),
+        ("NVIDIA A10", "a10"),
+        ("NVIDIA A10G", "a10g"),
+        ("NVIDIA A40", "a40"),
+        ("Tesla V100-SXM3-32GB-H", "v100-sxm"),
+        ("AMD Instinct MI325X", "mi325x"),
         ("NVIDIA L4", "l4"),
         ("NVIDIA L40S", "l40s"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
@@ -138,6 +143,7 @@ def test_names_as_drivers_give_them(name: str, part: str) -> None:
         "NVIDIA GeForce RTX 4090 Laptop GPU",
         "NVIDIA GeForce RTX 4090 D",
         "NVIDIA A100X",
+        "NVIDIA A40-24Q",  # a part of one, for a virtual machine
         "NVIDIA B2000",
         "Tesla V100-DGXS-32GB",
         "AMD Instinct MI308X",
@@ -167,8 +173,8 @@ def test_the_machine_of_a_measured_run() -> None:
     machine = machine_of(gpu_run(nranks=16, hosts=2, sizes=SMALL, nics=rdma(400)))
     assert machine.part is not None
     assert (machine.gpu, machine.part.id, machine.hosts, machine.ranks_per_host) == (H100, "h100-sxm", 2, 8)
-    assert machine.ports_gbps == (400.0,) * 8
-    assert machine.nics_GBs == 400.0
+    assert machine.ports.rates_gbps == (400.0,) * 8
+    assert machine.ports.GBs == 400.0
 
 
 def test_names_that_only_ranks_carry_are_found_and_two_kinds_are_no_part() -> None:
@@ -198,16 +204,16 @@ def test_only_the_fastest_ports_that_are_up_count_and_the_poorest_host_decides()
         {"name": "eth0", "rdma": False, "rate_Gbs": 800},
     ]
     run = gpu_run(nranks=4, hosts=2, sizes=SMALL, nics=slow_and_down)
-    assert machine_of(run).ports_gbps == (400.0,) * 4
+    assert machine_of(run).ports.rates_gbps == (400.0,) * 4
     run.meta["environment"]["hosts"][1]["topology"]["nics"] = rdma(400, 3)
-    assert machine_of(run).ports_gbps == (400.0,) * 3
+    assert machine_of(run).ports.rates_gbps == (400.0,) * 3
     run.meta["environment"]["hosts"][1]["topology"] = None
-    assert machine_of(run).ports_gbps == (), "what one host carries is unknown"
+    assert machine_of(run).ports.rates_gbps == (), "what one host carries is unknown"
 
 
 def test_ports_without_rdma_count_where_there_are_no_others() -> None:
     nics = [{"name": f"eth{index}", "rdma": False, "state": "up", "rate_Gbs": 100.0} for index in range(2)]
-    assert machine_of(gpu_run(nranks=4, hosts=2, sizes=SMALL, nics=nics)).nics_GBs == 25.0
+    assert machine_of(gpu_run(nranks=4, hosts=2, sizes=SMALL, nics=nics)).ports.GBs == 25.0
 
 
 @pytest.mark.parametrize(
@@ -232,7 +238,7 @@ def test_a_run_that_tells_nothing_has_an_unknown_machine(environment: Any) -> No
     run = make_run(sizes=SMALL)
     run.meta["environment"] = environment
     machine = machine_of(run)
-    assert (machine.part, machine.hosts, machine.ports_gbps) == (None, None, ())
+    assert (machine.part, machine.hosts, machine.ports.rates_gbps) == (None, None, ())
     assert machine.why_no_part == "the GPU is unknown"
 
 
@@ -242,18 +248,34 @@ def imported(*files: dict[str, Any]) -> Run:
     return run
 
 
-def test_rows_of_an_imported_run_have_the_machine_of_their_file() -> None:
+def test_rows_of_an_imported_run_have_the_machine_of_their_invocation() -> None:
+    hopper = {"gpu": H100, "nhosts": 100, "ranks_per_host": 8, "rows_taken": 1}
+    unlisted = {"gpu": None, "nhosts": None, "ranks_per_host": None, "rows_taken": 1}
+    blackwell = {**unlisted, "gpu": "NVIDIA B200", "nhosts": 1, "environment": {"NCCL_NVLS_ENABLE": "0"}}
+    # What stands of a file as a whole is not what its invocations ran on.
     machine = machine_of(
         imported(
-            {"gpu": "NVIDIA H100 80GB HBM3", "hosts": ["a", "b"], "nranks": 16},
-            {"gpu": "NVIDIA B200", "hosts": ["c"], "nranks": 8},
-            {"gpu": None, "hosts": [], "nranks": None},
+            {"gpu": H100, "hosts": ["a"], "sections": [hopper, unlisted]},
+            {"gpu": H100, "hosts": ["a"], "sections": [blackwell]},
         )
     )
-    first, second, third = (machine.under({"file": index}) for index in range(3))
-    assert (first.gpu, first.hosts, first.ranks_per_host) == ("NVIDIA H100 80GB HBM3", 2, 8)
-    assert (second.gpu, second.hosts) == ("NVIDIA B200", 1)
-    assert (third.gpu, third.hosts, third.why_no_part) == (None, None, "the GPU is unknown")
+    first, second, third = (
+        machine.under({"file": file, "section": section}) for file, section in ((0, 0), (0, 1), (1, 0))
+    )
+    assert (first.gpu, first.hosts, first.ranks_per_host, first.nvls_off) == (H100, 100, 8, False)
+    assert (second.gpu, second.hosts, second.why_no_part) == (None, None, "the GPU is unknown")
+    assert (third.gpu, third.hosts, third.nvls_off) == ("NVIDIA B200", 1, True)
+    assert (machine.gpu, machine.hosts) == (None, None)
+    for row in ({"file": 0, "section": 2}, {"file": 2, "section": 0}, {"file": 0, "section": None}):
+        assert machine.under(row).hosts is None
+
+
+def test_what_all_invocations_share_is_known_of_the_run() -> None:
+    section = {"gpu": H100, "nhosts": 2, "ranks_per_host": 8, "rows_taken": 3}
+    failed = {"gpu": None, "nhosts": None, "rows_taken": 0}
+    machine = machine_of(imported({"sections": [failed, section]}, {"sections": [section]}))
+    assert (machine.gpu, machine.hosts, machine.ranks_per_host) == (H100, 2, 8)
+    assert machine.under({"op": "all_reduce"}) is machine
 
 
 def test_a_single_imported_file_may_be_described_by_the_environment() -> None:

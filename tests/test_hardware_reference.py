@@ -65,8 +65,11 @@ def test_more_than_the_peak_is_told_as_it_is() -> None:
     )
     assert text(run, busbw_GBs=2000.0).startswith("444 % of the NVLink peak")
     # Nothing is reduced in an all_gather, and V100 has nothing that reduces in a switch.
-    doubt = "above what the wires carry, check sizes and ranks"
-    assert text(run, "all_gather", busbw_GBs=468.0).endswith(doubt)
+    doubt = "more than its wires carry: check sizes, ranks, and that this link was used"
+    assert text(run, "all_gather", busbw_GBs=468.0).endswith(
+        "more than its wires carry, and all_gather has nothing to reduce on the way: check sizes, ranks, and "
+        "that this link was used"
+    )
     assert text(gpu_run("Tesla V100-SXM2-16GB", sizes=(GIB,)), busbw_GBs=156.0).endswith(doubt)
     run.meta["environment"]["common"]["variables"] = {"NCCL_NVLS_ENABLE": "0"}
     assert text(run, busbw_GBs=468.0).endswith(doubt)
@@ -93,7 +96,8 @@ def test_several_hosts_are_bound_by_the_nics_of_one() -> None:
     reference = found(several())
     assert (reference.peak_GBs, reference.kind) == (400, "NIC")
     assert text(several(), busbw_GBs=340.0) == (
-        "85 % of the NIC peak (400 GB/s, 8 x 400 Gb/s a host, as NDR)"
+        "85 % of the NIC peak (400 GB/s, 8 x 400 Gb/s InfiniBand (NDR) a host: mlx5_0/1 to mlx5_7/1, "
+        "the fastest of the host)"
     )
     above = text(several(), busbw_GBs=440.0)
     assert above.startswith("110 % of the NIC peak")

@@ -103,6 +103,16 @@ def test_a_device_that_says_nothing_is_asked_once() -> None:
     assert device.log == ["read health"]
 
 
+def test_a_reason_whose_counter_stood_still_is_kept_with_no_time() -> None:
+    """So that it is told from a reason that the GPU has no counter for."""
+    (bit,) = [bit for bit, word in THROTTLING.items() if word == POWER]
+    readings = Readings(device_with(glance(5_000, reasons=bit), glance(5_000, reasons=bit)))
+    health = readings.after_visit()
+    assert health is not None
+    assert (health.reasons, health.throttled_us) == ((POWER,), {POWER: 0.0})
+    assert unpack(pack(health)) == health
+
+
 def test_a_counter_that_started_anew_spent_nothing() -> None:
     device = device_with(glance(9_000), glance(100), glance(300))
     readings = Readings(device)
@@ -239,6 +249,10 @@ def unit_with(*health: UnitHealth | None) -> Unit:
         (UnitHealth(over_us=1e4, read_us=1.0, throttled_us={POWER: 150.0}), [POWER]),
         (UnitHealth(over_us=1e4, read_us=1.0, throttled_us={POWER: 50.0}), []),
         (UnitHealth(over_us=1e4, read_us=1.0, reasons=(HOT,), throttled_us={HOT: 1e4}), [HOT]),
+        # The moment of the reading is not what a row is held against where the time was counted.
+        (UnitHealth(over_us=1e4, read_us=1.0, reasons=(POWER,), throttled_us={POWER: 50.0}), []),
+        (UnitHealth(over_us=1e4, read_us=1.0, reasons=(POWER,), throttled_us={POWER: 0.0}), []),
+        (UnitHealth(over_us=1e4, read_us=1.0, reasons=(POWER, HOT), throttled_us={POWER: 50.0}), [HOT]),
         (UnitHealth(over_us=1e4, read_us=1.0, pcie_generation=3), ["PCIe below its generation"]),
         (UnitHealth(over_us=1e4, read_us=1.0, pcie_width=8), ["PCIe below its width"]),
         (UnitHealth(over_us=1e4, read_us=1.0, nvlinks_up=17), ["NVLink down"]),
@@ -305,7 +319,7 @@ said = 0
 def read_health(self):
     global said
     said += 1
-    return Glance(reasons=0x4, sm_clock_mhz=1410, counters_ns=(said * 1_000_000,) * len(COUNTER_WORDS))
+    return Glance(reasons=0x4, sm_clock_mhz=1410, counters_ns=(said * 1_000_000_000,) * len(COUNTER_WORDS))
 
 CpuDevice.read_health = read_health
 
@@ -348,7 +362,7 @@ def test_a_sweep_keeps_what_the_devices_say(tmp_path: Path) -> None:
         assert health["reasons"] == [POWER]
         assert health["sm_clock_mhz"] == 1410
         assert health["over_us"] > 0
-        assert health["throttled_us"][POWER] == pytest.approx(1000.0 * health.get("readings", 1))
+        assert health["throttled_us"][POWER] == pytest.approx(1e6 * health.get("readings", 1))
     assert "throttled" in (out / "report.html").read_text()
     # One entry for the attempt, though each of its launches read the counters; and a line at the end.
     (entry,) = json.loads((out / "run.json").read_text())["health"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from ncclbench.importing.model import Reading
+from ncclbench.importing.nccl_draft import Budget
 from ncclbench.importing.nccl_tests import NCCL_TESTS, read, recognises
 
 FIXTURES = Path(__file__).parent / "data" / "import"
@@ -267,7 +268,7 @@ def test_a_table_between_other_output_is_found_and_secrets_are_left_out(tmp_path
     command = "+ mpirun -np 8 -x NCCL_ALGO=Ring -x NCCL_SECRET_KEY=abc ./all_reduce_perf -b 1K\n"
     reading = _read(tmp_path, command + "noise 1 2 3 4 5 6 7 8 9 10\n" * 100 + _table(SMALL, GOOD, LARGE))
     assert (reading.rows_taken, reading.rows_rejected) == (3, 0)
-    assert reading.sections[0].environment == {"NCCL_ALGO": "Ring"}
+    assert reading.sections[0].environment == {"NCCL_ALGO": "Ring", "NCCL_SECRET_KEY": "(not recorded)"}
 
 
 def test_remarks_beside_rows_and_markdown_tables_change_nothing(tmp_path: Path) -> None:
@@ -295,10 +296,10 @@ def test_many_problems_of_a_kind_are_counted_and_not_listed(tmp_path: Path) -> N
 
 
 def test_a_hundred_thousand_rows_are_enough(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ncclbench.importing.nccl_scan.MOST_ROWS", 50)
+    monkeypatch.setattr("ncclbench.importing.nccl_streams.Budget", lambda: Budget(rows=50))
     reading = _read(tmp_path, _table(*[GOOD] * 80))
     assert reading.rows_taken == 50
-    assert "more than 50 rows" in _reasons(reading)
+    assert "more rows than are read" in _reasons(reading)
 
 
 @pytest.mark.parametrize(

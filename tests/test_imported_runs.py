@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from importing import make_printed, write_imported
 from report_fixtures import make_run
+from report_reading import figures_of
 
 from ncclbench.compare.launches import compare_sides
 from ncclbench.compare.sides import Opener, Side, has_wrong_data
@@ -110,7 +111,7 @@ def test_a_measured_run_is_paired_by_its_back_to_back_mean(tmp_path: Path) -> No
 
 
 def test_other_numbers_of_ranks_are_never_paired(tmp_path: Path) -> None:
-    with pytest.raises(RequestError, match="no such back-to-back row"):
+    with pytest.raises(RequestError, match="8 against 4 ranks"):
         compare_sides(*sides(imported(tmp_path / "base"), measured(nranks=4)))
 
 
@@ -191,3 +192,21 @@ def test_pages_of_both_kinds_together(tmp_path: Path) -> None:
     assert MEANS_ONLY[1:] in render(report_of([base, measured()]))
     several = Side([imported(tmp_path / "new"), imported(tmp_path / "other", 1.2)], None, "new")
     assert MEANS_ONLY in render_comparison(compare_sides(Side([measured()], None, "base"), several))
+
+
+def test_curves_of_printed_bandwidths_have_no_steps_of_rounding(tmp_path: Path) -> None:
+    """0.02, 0.04, 0.07 GB/s is a curve of steps; the table and the rows keep what was printed."""
+    sizes = [128, 256, 512, 1 << 20]
+    rows = [
+        make_printed(nbytes, time_us, busbw_half_GBs=0.005)
+        for nbytes, time_us in zip(sizes, (12.0, 12.1, 12.3, 40.0), strict=True)
+    ]
+    run = load_run(write_imported(tmp_path / "run", rows))
+    (plot,) = figures_of(run)["bandwidth"].plots.values()
+    (curve,) = [trace for trace in plot["back-to-back"].data if trace.get("mode") == "lines+markers"]
+    exact = [
+        nbytes / row.time_us / 1e3 * 1.75 for nbytes, row in zip(sizes, rows, strict=True) if row.time_us
+    ]
+    assert curve["y"][:3] == pytest.approx(exact[:3], rel=1e-3)
+    assert curve["y"][3] == pytest.approx(rows[3].busbw_GBs, rel=1e-4)
+    assert [row["busbw_GBs"] for row in run_rows(run)] == [row.busbw_GBs for row in rows]

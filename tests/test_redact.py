@@ -346,3 +346,42 @@ def test_page_says_what_was_done_and_an_ordinary_one_nothing() -> None:
     assert page.startswith("Redacted: 2 hosts, 1 user, ")
     assert "node-1" in page
     assert "redacted" not in page_of(owned_run()).ids()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "atlas-dgx-17: Test NCCL failure common.cu:1005 'unhandled system error'",
+        "12:00:01 atlas-dgx-17: Test CUDA failure all_reduce.cu:44",
+        "line 40: ` .. atlas-dgx-17 pid 123: Test failure common.cu:891`",
+        "srun: error: atlas-dgx-17: task 3: Killed",
+        "srun: error: atlas-dgx-[17-18]: tasks 0-15: Aborted",
+        "slurmstepd: error: *** STEP 44.0 ON atlas-dgx-17 CANCELLED AT 2026-02-02T00:00:00 ***",
+        "[atlas-dgx-17:12345] *** Process received signal ***",
+        "mpirun noticed that process rank 3 with PID 12345 on node atlas-dgx-17 exited on signal 9",
+        "#  Rank  0 Group  0 Pid 1000 on atlas-dgx-17 device 0 [0000:00:00] NVIDIA H100",
+        "atlas-dgx-17:1000:1020 [0] NCCL WARN Call to connect timed out",
+    ],
+)
+def test_hosts_are_learnt_from_what_programs_print_of_failures(text: str) -> None:
+    """Of a log that names no devices nothing else tells its hosts; others of the cluster are found then."""
+    run = run_on("localhost")
+    run.problems = [text, "and atlas-dgx-18 was slow"]
+    shown = redacted(run).problems
+    assert not [line for line in shown if "atlas" in line]
+    assert re.search(r"\bnode-\d", shown[0])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "tensor on [cuda:100] of [0000:07:00]",
+        "srun: error: Unable to create step",
+        "srun: error: slurm_receive_msg: Socket timed out",
+        "all_reduce: Test failure",
+    ],
+)
+def test_what_only_looks_like_a_failing_host_is_left(text: str) -> None:
+    run = run_on("localhost")
+    run.problems = [text]
+    assert redacted(run).problems == [text]

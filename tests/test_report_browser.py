@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_browsing import Browser, Visit, started_chromium, written_pages
+from report_browsing import PATIENCE_MS, Browser, Visit, started_chromium, written_pages
 from report_fixtures import SIZES, SMALL
 
 
@@ -109,6 +109,26 @@ def test_operation_is_chosen_by_keyboard(browser: Browser, pages: dict[str, Path
     assert all(text.startswith("broadcast float32") for text in shown)
     label = page.locator("[data-figure=latency] .plot").get_attribute("aria-label")
     assert label.endswith(": broadcast float32, isolated")
+
+
+def test_operations_chosen_faster_than_figures_are_drawn_end_at_the_last(
+    browser: Browser, pages: dict[str, Path]
+) -> None:
+    """Within one task, as assistive tools and scripts do it: no drawing waits for another one."""
+    visit = browser.open(pages["usual"]).drawn()
+    # Not awaited, so that a page that hangs is found by the wait below.
+    visit.page.evaluate(
+        """() => { setTimeout(() => {
+            const inputs = [...document.querySelectorAll('#selection input')];
+            for (const turn of [1, 0, 1]) inputs[turn].click();
+            setTimeout(() => { document.documentElement.dataset.chosen = "yes"; });
+        }); }"""
+    )
+    visit.page.wait_for_selector("html[data-chosen]", state="attached", timeout=PATIENCE_MS)
+    shown = visit.page.locator("[data-figure] .shown").all_text_contents()
+    assert all(text.startswith("broadcast float32") for text in shown)
+    assert visit.paths("latency", "path.point") == len(SIZES)
+    assert visit.faults == []
 
 
 def test_mode_is_chosen_per_figure(browser: Browser, pages: dict[str, Path]) -> None:

@@ -166,7 +166,8 @@ def test_two_launches_support_no_claim_and_the_page_says_why() -> None:
         "warn",
         "Ratios without a verdict: one launch a side",
     )
-    assert verdict["caption"] == "slower; typical over all 12 cases"
+    # Nothing is claimed, so no direction is.
+    assert verdict["caption"] == "new over base; typical over all 12 cases"
     (line, *_) = verdict["pairs"][0]["lines"]
     assert (
         "12 unclear" in " ".join(verdict["pairs"][0]["lines"]) or "unclear: these two launches differ" in line

@@ -164,7 +164,7 @@ def test_where_there_is_no_line_a_sentence_says_why() -> None:
     assert cpu.layout["shapes"] == []
     assert cpu.note == "No line for the hardware's peak: measured on the CPU."
     nics = bandwidth(gpu_run(sizes=SMALL, nranks=16, hosts=2, nics=rdma(400)))
-    assert nics.layout["annotations"][0]["text"] == "NICs, 8 x 400 Gb/s a host, as NDR: 400 GB/s"
+    assert nics.layout["annotations"][0]["text"] == "NICs, 8 x 400 Gb/s InfiniBand (NDR) a host: 400 GB/s"
 
 
 def test_the_share_stands_under_the_pointer() -> None:

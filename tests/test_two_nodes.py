@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from launching import launch, launches
+from report_reading import Page
 from two_nodes import BLACKWELL, HOPPER, NODE_SIZES, change_gpus, node_run, node_time_us, on_nodes
 
 from ncclbench.cli.app import run as run_command
@@ -16,6 +18,7 @@ from ncclbench.compare.confounded import Confounded, confounded
 from ncclbench.compare.fits import FitPair, fit_pairs
 from ncclbench.compare.launches import Comparison, compare_sides
 from ncclbench.compare.sides import Side
+from ncclbench.report.build import render_comparison
 from ncclbench.stats.fits import run_fits
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import encode_unit
@@ -136,12 +139,51 @@ def test_environment_that_was_not_recorded_is_no_equal_environment() -> None:
     assert warning == "the environment of base was not recorded, so what else differs is not known"
 
 
+def test_outputs_of_other_tools_do_not_tell_what_else_differs() -> None:
+    """Even where both name their GPUs and hosts, and nothing of that is unlike."""
+    base, new = node_run(HOPPER, "h1", **FEW), node_run(HOPPER, "h2", seed=2, **FEW)
+    new.meta["kind"] = "import"
+    comparison = Comparison(Side([base], None, "hopper"), Side([new], None, "log"), [], [], [], [], [])
+    found = told(comparison)
+    assert "nothing else is known to differ" not in str(found.compared())
+    assert str(found.warning()).endswith(
+        "what new was imported from does not tell drivers, clocks or settings, so what else differs is "
+        "not known"
+    )
+    base.meta["kind"] = "import"
+    assert "what base and new were imported from does not tell" in str(told(comparison).warning())
+    alone = replace(comparison, new=replace(comparison.base, arm="nccl-tests#2"))
+    assert "what base and new were imported from" in str(told(alone).warning()), "two logs in one run"
+
+
+def test_a_setting_that_was_hidden_on_both_sides_may_differ() -> None:
+    base, new = node_run(HOPPER, "h1", **FEW), node_run(HOPPER, "h2", seed=2, **FEW)
+    for run in (base, new):
+        run.meta["environment"]["common"].setdefault("variables", {})["NCCL_TOPO_FILE"] = "(not recorded)"
+    found = told(nodes([base], [new]))
+    assert found.compared() == "compared: nodes h1 -> h2"
+    assert found.warning() == "NCCL_TOPO_FILE was not recorded on either side, so it may differ too"
+
+
 # --- where latency ends
 
 
 def pair_of(comparison: Comparison, mode: str = "back-to-back") -> FitPair:
     (pair,) = [pair for pair in fit_pairs(comparison) if pair.row["mode"] == mode]
     return pair
+
+
+def test_back_to_back_times_are_never_called_a_latency() -> None:
+    """Operations in a row overlap: each of them lasts longer than the time it adds."""
+    words = {"isolated": "latency", "back-to-back": "time per operation, back to back"}
+    comparison = one_each(modes=tuple(words))
+    for pair in fit_pairs(comparison):
+        for entry in pair.to_json():
+            assert entry["latency_is"] == words[entry["mode"]]
+    page = Page(render_comparison(one_each()))
+    panel = page.text[page.text.index("Where size begins to count") :].partition("What each side is")[0]
+    assert words["back-to-back"] in panel
+    assert not re.search(r"latency(?! where each operation is waited for)", panel)
 
 
 def test_both_sides_are_fitted_near_to_their_truth() -> None:

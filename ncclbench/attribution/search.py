@@ -86,7 +86,7 @@ class Finding:
         lasting: in how many rounds of the look nearly all of its readings were slow, and of how many.
         slowness: logarithm of how many times slower than healthy ones of its class, shape (rounds,).
         beyond: the same, but slower than whatever else is slow on its readings' way.
-        scatter: standard deviation of the logarithms of healthy readings.
+        unknown: standard error of the logarithm of what it and the level would read if all were healthy.
         doubtful: it cannot be told from another explanation.
     """
 
@@ -102,7 +102,7 @@ class Finding:
     lasting: tuple[int, int]
     slowness: Floats
     beyond: Floats
-    scatter: float
+    unknown: float
     doubtful: bool
 
     @property
@@ -132,8 +132,8 @@ class Finding:
     def ratio(self) -> tuple[float, float, float]:
         """How many times slower since it became slow, and the 95 % interval.
 
-        A t interval over rounds, with how much healthy links differ added to its variance: that is how little
-        is known of what this one would be. Widened to reach the estimate, as for medians of epochs.
+        A t interval over rounds, with the square of ``unknown`` added to its variance. Widened to reach the
+        estimate, as for medians of epochs.
         """
         series = self.slowness[self.onset :]
         series = series[np.isfinite(series)]
@@ -144,8 +144,7 @@ class Finding:
         if n < 2:
             return math.exp(estimate), 0.0, math.inf
         own = float(series.var(ddof=1)) / n
-        between = self.scatter**2 / max(1, len(self.members))
-        mean = LogMean(n, float(series.mean()), math.sqrt(own + between), n - 1)
+        mean = LogMean(n, float(series.mean()), math.sqrt(own + self.unknown**2), n - 1)
         low, high = mean.interval()
         return math.exp(estimate), min(low, math.exp(estimate)), max(high, math.exp(estimate))
 
@@ -274,6 +273,16 @@ class _See:
                 wobbles[key] = self._wobbles(one.elements)[others]
             yield self._finding(one, wobbles[key])
 
+    def _unknown(self, mine: Ints) -> float:
+        """By the scatter of healthy readings: of the median of these, and of the median that is the level.
+
+        The variance of a median is pi / 2 times that of a mean, but for one or two readings.
+        """
+        alike = int((self.fit.healthy & (self.classes == self.classes[mine[0]])).sum())
+        return self.scatter * math.sqrt(
+            sum((math.pi / 2 if n > 2 else 1) / max(1, n) for n in (len(mine), alike))
+        )
+
     def _p_size(self, one: Candidate) -> float:
         """The chance of its slowness among healthy ones.
 
@@ -329,7 +338,7 @@ class _See:
             lasting=lasting,
             slowness=slowness,
             beyond=beyond,
-            scatter=self.scatter,
+            unknown=self._unknown(mine),
             doubtful=one.doubtful,
         )
 

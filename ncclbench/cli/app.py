@@ -8,6 +8,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 import click
@@ -113,7 +114,7 @@ def run(arguments: list[str]) -> int:
         silence(sys.stdout)
         return EXIT_OK
     except NcclbenchError as error:
-        return _failed(arguments, error.exit_code, str(error))
+        return _failed(arguments, error.exit_code, str(error), error.run)
     except click.ClickException as error:
         return _failed(arguments, EXIT_BAD_REQUEST, _usage(error))
     except (KeyboardInterrupt, click.Abort):
@@ -134,8 +135,8 @@ def _invoke(arguments: list[str]) -> int:
         return group.invoke(ctx) or EXIT_OK
 
 
-def _failed(arguments: list[str], code: int, message: str) -> int:
-    show_failure(_command(arguments), code, message, "--json" in arguments, _is_first(arguments))
+def _failed(arguments: list[str], code: int, message: str, run: Path | None = None) -> int:
+    show_failure(_command(arguments), code, message, "--json" in arguments, _is_first(arguments), run)
     return code
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
+from hashlib import file_digest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +21,10 @@ from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_BAD_REQUEST, RequestError
 from ncclbench.importing import AUTO, IMPORTERS, Reading, read_file
 from ncclbench.importing.assemble import Assembled, Unread, assemble, write_run
-from ncclbench.importing.model import REJECTED
+from ncclbench.importing.model import REJECTED, Problem
 from ncclbench.importing.nccl_words import OPS
-from ncclbench.names import lookup
+from ncclbench.importing.source import STDIN
+from ncclbench.names import flat, lookup
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.terminal.imported import file_lines, table_lines
 from ncclbench.terminal.streams import coloured, one_line, show, write
@@ -34,7 +37,10 @@ if TYPE_CHECKING:
 def _op(text: str, option: str) -> str:
     """An operation by ncclbench's name for it or nccl-tests'."""
     known = {**{name: name for name in COLLECTIVES}, **OPS}
-    return lookup(known, "operation", text.removesuffix("_perf"))
+    written = text.removesuffix("_perf")
+    return {flat(name): op for name, op in known.items()}.get(flat(written)) or lookup(
+        known, "operation", written
+    )
 
 
 @click.command(
@@ -112,11 +118,20 @@ def _read_all(files: Sequence[str], format: str, op: str | None) -> Assembled:
     if len(set(files)) < len(files):
         raise RequestError("a file is named twice: name it once")
     readings: list[Reading | Unread] = []
+    names: dict[bytes, str] = {}
     for file in files:
         try:
-            readings.append(read_file(Path(file), format, op))
+            reading = read_file(Path(file), format, op)
         except RequestError as error:
             readings.append(Unread(Path(file), str(error)))
+            continue
+        readings.append(reading)
+        if len(files) > 1 and file != STDIN:
+            with suppress(OSError), Path(file).open("rb") as stream:
+                first = names.setdefault(file_digest(stream, "sha256").digest(), file)
+                if first != file:
+                    reason = f"it has the same content as {first}: what is in them was measured once"
+                    reading.problems.append(Problem(None, reason))
     return assemble(readings)
 
 

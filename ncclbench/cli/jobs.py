@@ -53,7 +53,7 @@ def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: C
             code = lead(job) if job.leads else follow(job)
         except NcclbenchError as error:
             code = error.exit_code
-            show_failure(command, code, str(error), as_json, job.leads)
+            show_failure(command, code, str(error), as_json, job.leads, error.run)
         finally:
             end_together(job, code)
     return code

@@ -15,6 +15,9 @@ from ncclbench.terminal.streams import one_line, show, write
 
 JSON_SCHEMA = 1
 
+# Keys that a command's document has on failure, too: empty lists.
+_ALWAYS = {"import": ("rows", "files")}
+
 
 def document(
     command: str | None,
@@ -47,10 +50,13 @@ def emit_json(content: Mapping[str, Any]) -> None:
     write(text + "\n", sys.stdout)
 
 
-def show_failure(command: str | None, code: int, message: str, as_json: bool, speaks: bool) -> None:
+def show_failure(
+    command: str | None, code: int, message: str, as_json: bool, speaks: bool, run: Path | None = None
+) -> None:
     """The one line of a command that could not do its work, and its document.
 
     Args:
+        run: the folder of the run that is kept.
         as_json: a document is wanted on standard output.
         speaks: this process speaks for its job. One that does not is heard only of a failed measurement:
             what has failed may be the one that speaks.
@@ -60,7 +66,8 @@ def show_failure(command: str | None, code: int, message: str, as_json: bool, sp
         show(f"ncclbench: error: {message}\n", sys.stderr)
     if speaks and as_json:
         with suppress(NcclbenchError):  # nowhere left to say it; the exit code still does
-            emit_json(document(command, ok=False, message=message))
+            rest: dict[str, Any] = {key: [] for key in _ALWAYS.get(str(command), ())}
+            emit_json(document(command, run=run, ok=False, message=message, rest=rest))
 
 
 def plain(value: Any) -> Any:

@@ -115,7 +115,8 @@ def hold(runs: Sequence[tuple[Run, Sequence[Mapping[str, Any]]]], params: Mappin
         return Held((), None, exit_zero)
     of_runs = []
     for run, rows in runs:
-        each = judge_requirements(rows, machine_of(run), requirements)
+        files = [str(file.get("file")) for file in (run.meta.get("imported") or {}).get("files") or ()]
+        each = judge_requirements(rows, machine_of(run), requirements, files)
         if len(runs) > 1:
             each = [replace(one, message=f"{run.folder.resolve().name}: {one.message}") for one in each]
         of_runs.append(each)

@@ -16,6 +16,7 @@ from ncclbench.compare.launches import Comparison
 from ncclbench.compare.sides import Side
 from ncclbench.compare.throttled import throttled_text
 from ncclbench.environment.against import host_names, side_text
+from ncclbench.environment.variables import HIDDEN
 from ncclbench.store.model import Run
 
 # Of a value's text in one line; the rest is among the differences.
@@ -103,17 +104,22 @@ class Confounded:
             what a comparison is made for, or where nothing does.
         others: those that explain most first.
         unknown: sides of which no environment was recorded, "base" or "new".
+        untold: sides that other tools measured: at most GPUs, hosts and a version or two are known of them.
+        hidden: settings that look like secrets on both sides, so that they were not recorded on either.
     """
 
     subject: Differing | None = None
     others: list[Differing] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
+    untold: list[str] = field(default_factory=list)
+    hidden: list[str] = field(default_factory=list)
 
     def compared(self, arrow: str = "->") -> str | None:
         """What the comparison is of; None where nothing stands out."""
         if self.subject is None:
             return None
-        alone = "" if self.others or self.unknown else ", and nothing else is known to differ that matters"
+        clear = not (self.others or self.unknown or self.untold or self.hidden)
+        alone = ", and nothing else is known to differ that matters" if clear else ""
         return f"compared: {self.subject.text(arrow)}{alone}"
 
     def warning(self, arrow: str = "->") -> str | None:
@@ -130,6 +136,15 @@ class Confounded:
         if self.unknown:
             sides = " and ".join(self.unknown)
             parts.append(f"the environment of {sides} was not recorded, so what else differs is not known")
+        if self.untold:
+            sides = " and ".join(self.untold)
+            were = "were" if len(self.untold) > 1 else "was"
+            parts.append(
+                f"what {sides} {were} imported from does not tell drivers, clocks or settings, so what else "
+                "differs is not known"
+            )
+        if self.hidden:
+            parts.append(f"{_listed(self.hidden)} was not recorded on either side, so it may differ too")
         return "; ".join(parts) or None
 
     def to_json(self) -> dict[str, Any]:
@@ -147,10 +162,14 @@ def confounded(comparison: Comparison) -> Confounded:
     """
     base, new = comparison.base, comparison.new
     arms = _arms(comparison)
+    both = (("base", base), ("new", new))
+    untold = [name for name, side in both if _imported(side) and _is_known(side)]
     if base.runs[0] is new.runs[0]:
-        return Confounded(subject=arms)
-    unknown = [name for name, side in (("base", base), ("new", new)) if not _is_known(side)]
+        return Confounded(subject=arms, untold=untold)
+    unknown = [name for name, side in both if not _is_known(side)]
     changes = {str(change["what"]): change for change in comparison.differences}
+    hidden = [what for what, change in changes.items() if what.startswith(_VARIABLES) and _is_hidden(change)]
+    changes = {what: change for what, change in changes.items() if not _is_hidden(change)}
     if unknown or _imported(base) or _imported(new):
         # What one side does not tell is not known to differ.
         changes = {what: change for what, change in changes.items() if _is_told(change)}
@@ -160,7 +179,7 @@ def confounded(comparison: Comparison) -> Confounded:
     subject = gpu or nodes
     if subject is None and len(others) == 1:
         subject, others = others[0], []
-    return Confounded(subject, others, unknown)
+    return Confounded(subject, others, unknown, untold, hidden)
 
 
 def _named(changes: Mapping[str, Mapping[str, Any]], other_gpu: bool) -> Iterator[Differing]:
@@ -199,6 +218,13 @@ def _changed(changes: Mapping[str, Mapping[str, Any]], what: str, word: str) -> 
 def _is_told(change: Mapping[str, Any]) -> bool:
     """Whether both sides tell a value."""
     return all(any(each["value"] is not None for each in change[side]) for side in ("base", "new"))
+
+
+def _is_hidden(change: Mapping[str, Any]) -> bool:
+    """Whether it was not recorded on either side, since it looks like a secret: it may be alike or not."""
+    return side_text(change, "base") == side_text(change, "new") and any(
+        each["value"] == HIDDEN for each in change["base"]
+    )
 
 
 def _differing(word: str, change: Mapping[str, Any]) -> Differing:

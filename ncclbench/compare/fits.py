@@ -1,4 +1,4 @@
-"""Where each side of a comparison stops being latency-bound: the alpha-beta fits of both, curve by curve."""
+"""Where size begins to count on each side of a comparison: the alpha-beta fits of both, curve by curve."""
 
 from __future__ import annotations
 

@@ -67,13 +67,17 @@ def compare_printed(
         )
         for key, found in ours.cases.items():
             other = theirs.cases.get(key)
-            why = _unlike(found, other, mixed=ours.tools != theirs.tools)
+            why = (
+                _alone("NEW", found, theirs)
+                if other is None
+                else _unlike(found, mixed=ours.tools != theirs.tools)
+            )
             if other is None or why is not None:
                 unpaired.append({"case": found.case.key, "side": "both" if other else "base", "reason": why})
                 continue
             rows.append(_row(found, other, names, (base_arm, new_arm), margin))
         unpaired += [
-            {"case": found.case.key, "side": "new", "reason": "BASE has no such back-to-back row"}
+            {"case": found.case.key, "side": "new", "reason": _alone("BASE", found, ours)}
             for key, found in theirs.cases.items()
             if key not in ours.cases
         ]
@@ -100,7 +104,7 @@ class _Means:
         self.unknown: list[tuple[str, str]] = []
         self.tools = {arm if run.is_imported else "ncclbench" for run in side.runs}
         for run in side.runs:
-            rows = [row for row in run_rows(run) if row["arm"] == arm and row["mean_rank_us"] is not None]
+            rows = [row for row in run_rows(run) if row["arm"] == arm and row["median_us"] is not None]
             by_key: dict[tuple[Any, ...], list[Row]] = {}
             for row in rows:
                 if (why := _why_alone(row)) is not None:
@@ -111,7 +115,7 @@ class _Means:
                 # Cycles of one output are of one launch: they count once.
                 found = self.cases.setdefault(key, _Found(Case.from_json(alike[0])))
                 found.launches_us.append(geometric_mean(np.array([row["mean_rank_us"] for row in alike])))
-                found.wrong += [run.folder.name] if any(row["wrong"] for row in alike) else []
+                found.wrong += [run.folder.name] if any(row["status"] == "wrong" for row in alike) else []
                 found.clocks.add(alike[0]["clock"])
 
     def _leave(self, what: str, why: str) -> None:
@@ -142,6 +146,8 @@ def _why_alone(row: Mapping[str, Any]) -> str | None:
     for key, name in (("op", "operation"), ("nranks", "number of ranks"), ("dtype", "element type")):
         if row[key] is None:
             return f"its output does not tell the {name}"
+    if row["mean_rank_us"] is None:
+        return f"its time is {row.get('over_ranks')} over the ranks, not their mean"
     if row["clock"] == CLOCK and row["mode"] != MODE:
         return f"its tool timed in another way than {MODE}"
     return None
@@ -151,9 +157,18 @@ def _name(row: Mapping[str, Any]) -> str:
     return f"{row['op'] or 'unknown operation'}/{row['dtype'] or 'unknown type'}/{row['nbytes']}"
 
 
-def _unlike(one: _Found, other: _Found | None, *, mixed: bool) -> str | None:
-    if other is None:
-        return "NEW has no such back-to-back row"
+def _alone(name: str, one: _Found, others: _Means) -> str:
+    """Why the side called ``name`` has no partner: for want of such a row, or of such a number of ranks."""
+    without = one.case.to_json() | {"nranks": None}
+    near = (each.case for each in others.cases.values() if each.case.to_json() | {"nranks": None} == without)
+    nranks = sorted(case.nranks for case in near)
+    if not nranks:
+        return f"{name} has no such back-to-back row"
+    here, there = str(one.case.nranks), " and ".join(map(str, nranks))
+    return "{} against {} ranks".format(*((here, there) if name == "NEW" else (there, here)))
+
+
+def _unlike(one: _Found, *, mixed: bool) -> str | None:
     if one.case.op in _UNEVEN and mixed:
         return "another tool splits its messages in another way, which is other traffic"
     return None

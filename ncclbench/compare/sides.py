@@ -167,7 +167,7 @@ class Opener:
 def has_wrong_data(run: Run) -> bool:
     """Whether the data check found wrong elements anywhere in the run."""
     measured = any(sum(unit.wrong or ()) for units in run.units.values() for unit in units)
-    return measured or any(printed.wrong for printed in run.printed)
+    return measured or any(printed.wrong or printed.failed for printed in run.printed)
 
 
 def created(meta: dict[str, Any]) -> datetime | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncclbench.environment.gpu import IDENTITY, MOMENTARY
 from ncclbench.environment.topology import topology_facts
+from ncclbench.environment.variables import HIDDEN
 
 # The most telling first; what starts with none of these comes after them, as it was recorded.
 _ORDER = (
@@ -55,6 +56,8 @@ _HARMLESS = {"gpu idle", "applications clocks setting", "sync boost", "display c
 # More values of one fact than this are counted only.
 _MOST_VALUES = 16
 
+_HIDDEN = json.dumps(HIDDEN)
+
 Counts = Counter[str]
 
 
@@ -95,8 +98,11 @@ def changes_between(
 
 
 def changed(what: str, base: Counts, new: Counts) -> dict[str, Any] | None:
-    """One entry of ``changes`` from how many ranks have each value, as JSON text; None where alike."""
-    if _shares(base) == _shares(new):
+    """One entry of ``changes`` from how many ranks have each value, as JSON text; None where alike.
+
+    Two values that were hidden are not known to be alike.
+    """
+    if _shares(base) == _shares(new) and _HIDDEN not in base:
         return None
     return {"what": what, **_values("base", base), **_values("new", new)}
 

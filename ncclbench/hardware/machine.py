@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from ncclbench.hardware.gpu_links import GpuLinks, links_of
 from ncclbench.hardware.parts import Part, find_part
+from ncclbench.hardware.ports import Ports, ports_of
 from ncclbench.store.model import Run
 
-# Switches NVLS off for all_reduce, each by itself.
-_NVLS_OFF = {"NCCL_NVLS_ENABLE": ("0",), "NCCL_ALGO": ("RING", "TREE", "RING,TREE", "TREE,RING")}
+# What reduces within NVSwitches.
+_NVLS = {"nvls", "nvlstree"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +26,11 @@ class Machine:
         why_no_part: why, "" where there is one.
         hosts: how many; None where unknown.
         ranks_per_host: of the host with the most; None where unknown.
-        ports_gbps: rates of the fastest ports of the host that has least, Gb/s each; empty where unknown.
+        ports: the ports of the host that has least.
+        gpu_links: what joins the GPUs of a host, as it was recorded; None where that is unknown.
         domains: NVLink domains that the GPUs of all hosts belong to; None where unknown.
         nvls_off: settings of the run rule out in-network reduction.
-        files: of an imported run, the machine of each file.
+        files: of an imported run, the machine of each invocation in each file.
     """
 
     gpu: str | None = None
@@ -35,20 +38,22 @@ class Machine:
     why_no_part: str = ""
     hosts: int | None = None
     ranks_per_host: int | None = None
-    ports_gbps: tuple[float, ...] = ()
+    ports: Ports = field(default_factory=Ports)
+    gpu_links: GpuLinks | None = None
     domains: int | None = None
     nvls_off: bool = False
-    files: tuple[Machine, ...] = ()
+    files: tuple[tuple[Machine, ...], ...] = ()
 
     def under(self, row: Mapping[str, Any]) -> Machine:
-        """The machine of one row: that of its file where the run was imported from several."""
-        file = row.get("file")
-        return self.files[file] if isinstance(file, int) and 0 <= file < len(self.files) else self
-
-    @property
-    def nics_GBs(self) -> float:
-        """What the NICs of a host carry together in one direction, GB/s; 0 where unknown."""
-        return sum(self.ports_gbps) / 8
+        """The machine of one row: of an imported one that of the invocation that printed it."""
+        file, section = row.get("file"), row.get("section", 0)
+        if not self.files or not isinstance(file, int):
+            return self
+        try:
+            own: Machine = self.files[file][section]
+        except (IndexError, TypeError):
+            return Machine(why_no_part="the GPU is unknown")
+        return own
 
 
 def machine_of(run: Run) -> Machine:
@@ -57,7 +62,7 @@ def machine_of(run: Run) -> Machine:
     files = _entries(_mapping(run.meta.get("imported")).get("files"))
     if not files:
         return whole
-    return _with_files(whole, files)
+    return _imported(whole, files)
 
 
 def _described(environment: Mapping[str, Any]) -> Machine:
@@ -77,41 +82,72 @@ def _described(environment: Mapping[str, Any]) -> Machine:
         why_no_part=why,
         hosts=len(hosts) or None,
         ranks_per_host=max(on_hosts.values(), default=None),
-        ports_gbps=_ports(hosts),
+        ports=ports_of(hosts, _on_each(hosts, ranks, common)),
+        gpu_links=links_of(hosts),
         domains=_domains(hosts),
-        nvls_off=any(
-            str(values.get(name, "")).upper() in words
-            for values in variables
-            for name, words in _NVLS_OFF.items()
-        ),
+        nvls_off=any(_rules_nvls_out(values) for values in variables),
     )
 
 
-def _with_files(whole: Machine, files: Sequence[Mapping[str, Any]]) -> Machine:
-    """An imported run: each file tells of its own machine, and what it does not tell is not known.
+def _imported(whole: Machine, files: Sequence[Mapping[str, Any]]) -> Machine:
+    """An imported run: each invocation tells of its own machine, and what it does not tell is not known.
 
-    Only a single file may stand for the whole run's environment, which is made of all of them.
+    Of the run as a whole is known what all that gave rows have in common.
     """
-    machines = []
-    for file in files:
-        gpu, part, why = _part([str(file["gpu"])] if file.get("gpu") else [])
-        hosts = file.get("hosts")
-        count = hosts if isinstance(hosts, int) else len(hosts) if isinstance(hosts, list) else None
-        nranks = file.get("nranks")
-        per_host = -(-nranks // count) if isinstance(nranks, int) and count else None
-        machines.append(Machine(gpu, part, why, count or None, per_host))
-    if len(machines) == 1:
-        (only,) = machines
-        return Machine(
-            gpu=only.gpu or whole.gpu,
-            part=only.part if only.gpu else whole.part,
-            why_no_part=only.why_no_part if only.gpu else whole.why_no_part,
-            hosts=only.hosts or whole.hosts,
-            ranks_per_host=only.ranks_per_host or whole.ranks_per_host,
-            ports_gbps=whole.ports_gbps,
-            nvls_off=whole.nvls_off,
-        )
-    return Machine(whole.gpu, whole.part, whole.why_no_part, files=tuple(machines))
+    sections = [_entries(file.get("sections")) for file in files]
+    machines = tuple(tuple(_invocation(section) for section in found) for found in sections)
+    if not any(machines):
+        return whole
+    used = {_invocation(section) for found in sections for section in found if section.get("rows_taken")}
+    gpu, part, why = _part(sorted({machine.gpu for machine in used if machine.gpu}))
+    return Machine(
+        gpu,
+        part,
+        why,
+        hosts=_common({machine.hosts for machine in used}),
+        ranks_per_host=_common({machine.ranks_per_host for machine in used}),
+        nvls_off=any(machine.nvls_off for machine in used),
+        files=machines,
+    )
+
+
+def _common(values: set[int | None]) -> int | None:
+    return values.pop() if len(values) == 1 else None
+
+
+def _invocation(section: Mapping[str, Any]) -> Machine:
+    gpu, part, why = _part([str(section["gpu"])] if section.get("gpu") else [])
+    return Machine(
+        gpu,
+        part,
+        why,
+        hosts=_positive(section.get("nhosts")),
+        ranks_per_host=_positive(section.get("ranks_per_host")),
+        nvls_off=_rules_nvls_out(_mapping(section.get("environment"))),
+    )
+
+
+def _rules_nvls_out(variables: Mapping[str, Any]) -> bool:
+    """Whether settings rule NVLS out for all_reduce: a switch, or a list of algorithms without it.
+
+    NCCL_ALGO is "ring,tree", "^nvls,nvlstree" for all but these, or such a list per operation:
+    "allreduce:ring;broadcast:tree". In what case does not matter.
+    """
+    if str(variables.get("NCCL_NVLS_ENABLE", "")).strip() == "0":
+        return True
+    lists = {}
+    for part in str(variables.get("NCCL_ALGO") or "").lower().split(";"):
+        op, colon, algorithms = part.strip().rpartition(":")
+        lists[op if colon else ""] = algorithms.strip()
+    asked = lists.get("allreduce") or lists.get("") or ""
+    named = {word.strip() for word in asked.removeprefix("^").split(",")}
+    if asked.startswith("^"):
+        return named >= _NVLS
+    return bool(asked) and not named & _NVLS
+
+
+def _positive(value: Any) -> int | None:
+    return value if isinstance(value, int) and value > 0 else None
 
 
 def _part(names: Sequence[str]) -> tuple[str | None, Part | None, str]:
@@ -125,26 +161,17 @@ def _part(names: Sequence[str]) -> tuple[str | None, Part | None, str]:
     return name, part, "" if part else f"no entry in the table of parts is called {name}"
 
 
-def _ports(hosts: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
-    """Rates of the ports that carry a collective, of the host where they are slowest together.
-
-    RDMA ports where there are any. Hosts have slower ports for storage and management beside them: only the
-    fastest are counted.
-    """
-    found = []
-    for host in hosts:
-        nics = _entries(_mapping(host.get("topology")).get("nics"))
-        rates = [_rate(nic) for nic in [nic for nic in nics if nic.get("rdma")] or nics]
-        fastest = max(rates, default=0.0)
-        found.append(tuple(rate for rate in rates if rate == fastest and rate > 0))
-    return min(found, key=sum, default=())
-
-
-def _rate(nic: Mapping[str, Any]) -> float:
-    """Gb/s of a port that is up, 0 of any other."""
-    rate = nic.get("rate_Gbs")
-    state = str(nic.get("state") or "up").lower()
-    return float(rate) if isinstance(rate, int | float) and state in ("active", "up") else 0.0
+def _on_each(
+    hosts: Sequence[Any], ranks: Sequence[Mapping[str, Any]], common: Mapping[str, Any]
+) -> list[list[Mapping[str, Any]]]:
+    """Of every host the variables of its ranks, where they differ."""
+    shared = _mapping(common.get("variables"))
+    own: list[list[Mapping[str, Any]]] = [[] for _ in hosts]
+    for rank in ranks:
+        host, variables = rank.get("host"), {**shared, **_mapping(rank.get("variables"))}
+        if isinstance(host, int) and 0 <= host < len(own) and variables not in own[host]:
+            own[host].append(variables)
+    return own
 
 
 def _domains(hosts: Sequence[Mapping[str, Any]]) -> int | None:

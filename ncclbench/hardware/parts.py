@@ -31,6 +31,8 @@ class Link:
         domain: GPUs that such links can join beyond one host; 0 where they end there.
         bridge: it joins neighbours only, and only where a bridge is plugged in.
         in_network: what reduces within the switches (NVLS); None where nothing does.
+        switchless: the GPUs of one host have no switch between them where none was recorded.
+        fewest: from so many GPUs of a host on all links are in use on every board, with switches or without.
         source, date: where the figures are from, and when that was looked up.
         secondary: the source is neither the vendor nor a maintainer.
         note: what else a reader should know.
@@ -45,6 +47,8 @@ class Link:
     domain: int = 0
     bridge: bool = False
     in_network: str | None = None
+    switchless: bool = False
+    fewest: int = 2
     source: str
     date: str
     secondary: bool = False

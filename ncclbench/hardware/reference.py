@@ -27,6 +27,7 @@ class Reference:
         peak_GBs: GB/s (1e9 bytes) in one direction; None where nothing is known, and ``why_none`` says why.
         kind: "NVLink", "Infinity Fabric", "PCIe" or "NIC".
         link: the same with its generation, or the ports.
+        counted: which ports, and why these; "" for links between GPUs.
         source: where the peak is from; ``date``: when that was looked up, "" where the run itself tells.
         secondary: the source is neither the vendor nor a maintainer.
         in_network: what may reduce within the network, so that more than the peak is possible; else None.
@@ -38,6 +39,7 @@ class Reference:
     peak_GBs: float | None = None
     kind: str = ""
     link: str = ""
+    counted: str = ""
     source: str = ""
     date: str = ""
     secondary: bool = False
@@ -49,7 +51,10 @@ class Reference:
     @property
     def peak_text(self) -> str:
         """The peak in words: "NVLink peak (450 GB/s, NVLink 4)"."""
-        return "" if self.peak_GBs is None else f"{self.kind} peak ({self.peak_GBs:.4g} GB/s, {self.link})"
+        if self.peak_GBs is None:
+            return ""
+        which = f": {self.counted}" if self.counted else ""
+        return f"{self.kind} peak ({self.peak_GBs:.4g} GB/s, {self.link}{which})"
 
 
 def reference(row: Row, machine: Machine) -> Reference:
@@ -108,7 +113,10 @@ def _why_above(row: Row, found: Reference) -> str:
         reasons.append(f"in-network reduction likely ({found.in_network})")
     if found.ring_only:
         reasons.append("a ring's limit, exchanging within hosts first leaves less to the network")
-    return "; ".join(reasons) or "above what the wires carry, check sizes and ranks"
+    if reasons:
+        return "; ".join(reasons)
+    why = "" if _reduces(row) else f", and {row['op']} has nothing to reduce on the way"
+    return f"more than its wires carry{why}: check sizes, ranks, and that this link was used"
 
 
 def _reduces(row: Row) -> bool:
@@ -144,24 +152,56 @@ def _within_links(row: Row, machine: Machine, part: Part, expected: Expected | N
     if link.bridge:
         why = f"{part.name} cards are joined by bridges or by PCIe, and which is unknown"
         return Reference(expected=expected, why_none=why)
+    peak = _link_peak(row, machine, part, link)
+    if isinstance(peak, str):
+        return Reference(expected=expected, why_none=peak)
     return Reference(
-        peak_GBs=_link_peak(row, link),
+        peak_GBs=peak,
         kind=link.kind,
         link=link.name,
         source=link.source,
         date=link.date,
         secondary=link.secondary,
-        in_network=None if machine.nvls_off else link.in_network,
+        in_network=None if machine.nvls_off or not _has_switch(machine, link) else link.in_network,
         expected=expected,
     )
 
 
-def _link_peak(row: Row, link: Link) -> float:
-    """Of the links that the ranks of one host have between them."""
-    if not link.mesh or link.link_GBs is None or link.links is None:
+def _link_peak(row: Row, machine: Machine, part: Part, link: Link) -> float | str:
+    """GB/s of the links that the ranks of one host have between them; why nobody knows, where that is so."""
+    ranks, found = int(row["nranks"]), machine.gpu_links
+    if machine.domains == 1:
         return link.peak_GBs
-    others = min(int(row["nranks"]) - 1, link.links)
-    return link.link_GBs * min(others, _RINGS.get(row["op"], others))
+    if machine.hosts != 1 and machine.ranks_per_host:
+        ranks = min(ranks, machine.ranks_per_host)
+    if link.mesh and link.link_GBs and link.links:
+        return link.link_GBs * _used(row, ranks, 1, link.links)
+    if link.kind != "NVLink" or (found and found.switched):
+        return link.peak_GBs
+    if found is None:
+        if ranks >= link.fewest:
+            return link.peak_GBs
+        return f"some boards of {part.name} give {ranks} GPUs fewer links, and this one's were not recorded"
+    if found.each == 0:
+        return f"the GPUs were recorded without NVLink between them, which {part.name} has"
+    if found.each:
+        all_of_them = found.each * (found.gpus - 1)
+        return (link.link_GBs or link.peak_GBs / all_of_them) * _used(row, ranks, found.each, all_of_them)
+    if ranks >= found.gpus:
+        return link.peak_GBs
+    return f"the GPUs are linked unevenly, and which links {ranks} of {found.gpus} have is unknown"
+
+
+def _used(row: Row, ranks: int, each: int, most: int) -> int:
+    """Links of a GPU to the other ranks; in a ring only those to its neighbours."""
+    return min(each * min(ranks - 1, _RINGS.get(row["op"], ranks)), most)
+
+
+def _has_switch(machine: Machine, link: Link) -> bool:
+    """Whether something between the GPUs can reduce; taken to be so where boards mostly have it."""
+    if machine.domains == 1:
+        return True
+    return machine.gpu_links.switched if machine.gpu_links else not link.switchless
 
 
 def _between_hosts(row: Row, machine: Machine, expected: Expected | None) -> Reference:
@@ -174,38 +214,34 @@ def _between_hosts(row: Row, machine: Machine, expected: Expected | None) -> Ref
         else:
             why = f"the hosts make {machine.domains} {link.kind} domains, and what joins these is unknown"
         return Reference(expected=expected, why_none=why)
-    if not machine.ports_gbps:
+    ports = machine.ports
+    if not ports.rates_gbps:
         return Reference(expected=expected, why_none="NIC rate unknown")
     op, nranks, on_host = str(row["op"]), int(row["nranks"]), machine.ranks_per_host
     if not on_host or on_host >= nranks:
         return Reference(expected=expected, why_none="the ranks on each host are unknown")
-    per_gpu = machine.nics_GBs / on_host
+    per_gpu = ports.GBs / on_host
     ring_only = False
     if op in _RINGS:
         # At the edge of a host one GPU sends to the next: over its own share of the NICs, or one port.
-        peak = max(per_gpu, max(machine.ports_gbps) / 8)
+        peak = max(per_gpu, max(ports.rates_gbps) / 8)
     elif op in _PERSONAL:
         # Of the n - 1 parts of a rank, n - g leave its host.
         peak = per_gpu * (nranks - 1) / (nranks - on_host)
     else:
-        peak, ring_only = machine.nics_GBs, on_host > 1
+        peak, ring_only = ports.GBs, on_host > 1
         if machine.part and link and on_host > 1 and not link.bridge and link.peak_GBs < peak:
             return _within_links(row, machine, machine.part, expected)
     return Reference(
         peak_GBs=peak,
         kind="NIC",
-        link=_ports_text(machine.ports_gbps),
+        link=ports.text,
+        counted=ports.counted,
         source="the rates that the hosts' ports report",
-        in_network="SHARP",
+        in_network=None if ports.link_layer == "Ethernet" else "SHARP",
         ring_only=ring_only,
         expected=expected,
     )
-
-
-def _ports_text(ports_gbps: tuple[float, ...]) -> str:
-    rate = ports_gbps[0]
-    name = table().nic_names.get(round(rate))
-    return f"{len(ports_gbps)} x {rate:g} Gb/s a host" + (f", as {name}" if name else "")
 
 
 def _expected(row: Row, machine: Machine) -> Expected | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ncclbench.errors import RequestError
-from ncclbench.names import lookup, nearest
+from ncclbench.names import flat, lookup, nearest
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.units import parse_bytes
 
@@ -76,8 +76,10 @@ def parse_requirement(text: str, option: str = "--require") -> Requirement:
     if relation not in (">=", "<="):
         right = _suggested(stripped[: match.start("relation")], relation, match["bound"])
         raise RequestError(f"{whole} has {relation!r} for a bound: write {right!r}")
-    if match["op"] is not None:
-        lookup(COLLECTIVES, "collective", match["op"])
+    op = match["op"]
+    if op is not None and op not in COLLECTIVES:
+        op = {flat(name): name for name in COLLECTIVES}.get(flat(op)) or op
+        lookup(COLLECTIVES, "collective", op)
     nbytes = None if match["size"] is None else parse_bytes(match["size"], f"{option} size")
     number, unit = _bound(match["bound"], whole)
     metric = _metric(match["metric"], unit, whole)
@@ -87,12 +89,12 @@ def parse_requirement(text: str, option: str = "--require") -> Requirement:
     if relation != right:
         what = "a time is bounded from above" if metric == "time" else "a bandwidth is bounded from below"
         raise RequestError(f"{whole}: {what}, write {right}")
-    if metric != "time" and match["op"] and not COLLECTIVES[match["op"]].has_data:
-        raise RequestError(f"{whole}: {match['op']} moves no data, ask for a time like '{match['op']}<=20us'")
+    if metric != "time" and op and not COLLECTIVES[op].has_data:
+        raise RequestError(f"{whole}: {op} moves no data, ask for a time like '{op}<=20us'")
     if metric == "algbw" and unit == "%peak":
         raise RequestError(f"{whole}: a peak bounds the bus bandwidth, leave :algbw away")
     factor = 0.01 if unit == "%peak" else (_RATES | _TIMES)[unit]
-    return Requirement(stripped, match["op"], nbytes, metric, number * factor, of_peak=unit == "%peak")
+    return Requirement(stripped, op, nbytes, metric, number * factor, of_peak=unit == "%peak")
 
 
 def _suggested(before: str, relation: str, bound: str) -> str:

@@ -42,7 +42,7 @@ class Assembled:
     Attributes:
         files: what is told of each, in the order of the command line, for run.json and ``--json``.
         rows: of all files, with arm, file and repeat filled in.
-        arms: the tools, ``nccl-tests#2`` where a case was measured a second time.
+        arms: the tools, ``nccl-tests#2`` where a curve was measured a second time, or on another machine.
         environment: as ``environment.collect.merge`` makes it of device lines; None where they tell nothing
             or the files are of different machines.
     """
@@ -60,25 +60,22 @@ class Assembled:
 
 def assemble(readings: Sequence[Reading | Unread]) -> Assembled:
     """One run of what was found in files."""
-    arms: dict[str, Arm] = {}
+    arms: list[_Arm] = []
     rows: list[Printed] = []
     files: list[Described] = []
-    places: dict[Key, int] = {}
     for index, reading in enumerate(readings):
         if isinstance(reading, Unread):
             problem = Problem(None, reading.reason)
             files.append({**_file(Reading(reading.file, "", problems=[problem]), ()), "format": None})
             continue
         taken: list[Printed] = []
-        for section in reading.sections:
+        for place, section in enumerate(reading.sections):
             if section.rows:
-                arm = _arm(section, places)
-                arms[arm.id] = arm
-                taken += _placed(section.rows, arm.id, index)
+                taken += _placed(section.rows, _arm(section, arms), index, place)
         rows += taken
         files.append(_file(reading, taken))
     environment = _environment([reading for reading in readings if isinstance(reading, Reading)])
-    return Assembled(files, rows, tuple(arms.values()), environment)
+    return Assembled(files, rows, tuple(Arm(arm.id, arm.tool) for arm in arms), environment)
 
 
 def write_run(
@@ -122,24 +119,55 @@ def write_run(
     folder.write_meta({**meta, "status": "complete"})
 
 
-def _case(row: Printed) -> Key:
-    return (row.op, row.dtype, row.redop, row.root, row.nbytes, row.in_place, row.mode, row.nranks)
+@dataclass(slots=True)
+class _Arm:
+    """An arm while sections join it: what it holds, and on which machine, as far as that is told."""
+
+    id: str
+    tool: str
+    curves: set[Key]
+    gpu: str | None
+    hosts: frozenset[str] | None
+
+    def may_hold(self, section: Section) -> bool:
+        """Whether a section can be of the same arm: no curve of it twice, and nothing of another machine."""
+        return (
+            self.tool == section.tool
+            and (self.gpu is None or section.gpu in (None, self.gpu))
+            and (self.hosts is None or _all_hosts(section) in (None, self.hosts))
+            and self.curves.isdisjoint(map(_curve, section.rows))
+        )
 
 
-def _arm(section: Section, places: dict[Key, int]) -> Arm:
-    """The first arm of the section's tool that holds none of its cases yet; notes that it holds them now."""
-    keys = {(section.tool, *_case(row)) for row in section.rows}
-    number = max(places.get(key, 0) for key in keys) + 1
-    places.update(dict.fromkeys(keys, number))
-    return Arm(section.tool if number == 1 else f"{section.tool}#{number}", section.tool)
+def _curve(row: Printed) -> Key:
+    """What rows that differ in size alone share."""
+    return (row.op, row.dtype, row.redop, row.root, row.in_place, row.mode, row.nranks, row.over_ranks)
 
 
-def _placed(rows: Iterable[Printed], arm: str, file: int) -> list[Printed]:
+def _all_hosts(section: Section) -> frozenset[str] | None:
+    return frozenset(section.hosts) if section.nhosts else None
+
+
+def _arm(section: Section, arms: list[_Arm]) -> str:
+    """The first arm that may hold the section, or a new one; notes what it holds now."""
+    arm = next((arm for arm in arms if arm.may_hold(section)), None)
+    if arm is None:
+        number = sum(1 for arm in arms if arm.tool == section.tool) + 1
+        name = section.tool if number == 1 else f"{section.tool}#{number}"
+        arm = _Arm(name, section.tool, set(), None, None)
+        arms.append(arm)
+    arm.curves.update(map(_curve, section.rows))
+    arm.gpu = arm.gpu or section.gpu
+    arm.hosts = arm.hosts or _all_hosts(section)
+    return arm.id
+
+
+def _placed(rows: Iterable[Printed], arm: str, file: int, section: int) -> list[Printed]:
     seen: Counter[Key] = Counter()
     placed = []
     for row in rows:
-        key = _case(row)
-        placed.append(msgspec.structs.replace(row, arm=arm, file=file, repeat=seen[key]))
+        key = (*_curve(row), row.nbytes)
+        placed.append(msgspec.structs.replace(row, arm=arm, file=file, section=section, repeat=seen[key]))
         seen[key] += 1
     return placed
 
@@ -161,8 +189,9 @@ def _file(reading: Reading, rows: Sequence[Printed]) -> Described:
         "rows": len(rows),
         "average_busbw_GBs": averages[0].average_GBs if len(averages) == 1 else None,
         "average_fits": _all([section.average_fits for section in averages]),
-        "gpu": _only({line.name for section in sections for line in section.devices}),
-        "hosts": _hosts(sections),
+        "gpu": _one({section.gpu for section in sections if section.rows}),
+        "hosts": list(dict.fromkeys(name for section in sections for name in section.hosts))[:_HOSTS_TOLD],
+        "nhosts": _one({section.nhosts for section in sections if section.rows}),
         "version": _only({section.version for section in sections}),
         "library": _only({section.library for section in sections}),
         "sections": [_described(section) for section in sections],
@@ -195,6 +224,10 @@ def _described(section: Section) -> Described:
         "average_fits": section.average_fits,
         "out_of_bounds": section.out_of_bounds,
         "devices": len(section.devices),
+        "gpu": section.gpu,
+        "hosts": section.hosts[:_HOSTS_TOLD],
+        "nhosts": section.nhosts,
+        "ranks_per_host": section.ranks_per_host,
         "settings": section.settings,
         "environment": section.environment,
         "missing": section.missing,
@@ -202,20 +235,12 @@ def _described(section: Section) -> Described:
     }
 
 
-def _hosts(sections: Sequence[Section]) -> list[str]:
-    names = dict.fromkeys(line.host for section in sections for line in section.devices if line.host)
-    return list(names)[:_HOSTS_TOLD]
-
-
 def _environment(readings: Sequence[Reading]) -> Described | None:
-    """Of the devices that the text lists, where every file with rows lists the same."""
-    listing: list[Section] = []
-    for reading in readings:
-        found = [section for section in reading.sections if section.devices]
-        if reading.rows_taken and not found:
-            return None
-        listing += found if reading.rows_taken else ()
+    """Of the devices that the text lists, where every section with rows lists the same, and all of them."""
+    listing = [section for reading in readings for section in reading.sections if section.rows]
     if not listing or any(section.devices != listing[0].devices for section in listing[1:]):
+        return None
+    if listing[0].nhosts is None:
         return None
     devices = sorted(listing[0].devices, key=lambda line: line.rank)
     if len({line.rank for line in devices}) < len(devices):

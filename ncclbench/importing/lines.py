@@ -21,15 +21,15 @@ _CONTROL = dict.fromkeys((*range(32), 127, 0xFEFF), "") | {ord("\t"): " "}
 # Open MPI's --tag-output (version 5 writes the job's name into it) and --timestamp-output. They stand at the
 # start of what a process wrote in one piece, which is not always the start of a line.
 _TAG = re.compile(
-    r"(?:\[[\w.@:-]{1,100},(?:mpirank:)?\d+\])?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})?"
+    r"(?:\[([\w.@:-]{1,100},(?:mpirank:)?\d+)\])?(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d [\d:]{8} \d{4})?"
     r"<std(?:out|err|diag)>:? ?"
 )
 
 _DATE = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d{1,9})?(?:Z|[+-]\d\d:?\d\d)?"
 _PREFIX = re.compile(
     rf"""\s*(?:
-      \[(?:\d+|{_DATE}|\d\d:\d\d:\d\d|default\d+|rank\d+|pod/[^\]\s]+)\]:?   # srun, torchrun, kubectl
-    | \d{{1,6}}:(?=\ |$)                                                      # srun --label
+      \[(?:(?P<rank>\d+|default\d+|rank\d+|pod/[^\]\s]+)|{_DATE}|\d\d:\d\d:\d\d)\]:?  # srun, torchrun ...
+    | (?P<label>\d{{1,6}}):(?=\ |$)                                       # srun --label
     | {_DATE}(?=\s)
     | <\d+>
     | >(?=\ |$)                                                               # quoted in a mail or a ticket
@@ -37,7 +37,7 @@ _PREFIX = re.compile(
     re.VERBOSE,
 )
 # The name of a host (pdsh, clush) or a container (compose): taken off only before what is a table's own line.
-_NAME = re.compile(r"\s*[A-Za-z][\w./@-]{0,99}(?::|\s{0,20}\|)(?=\s*(?:\#|\d+\s+\d+\s))")
+_NAME = re.compile(r"\s*([A-Za-z][\w./@-]{0,99})(?::|\s{0,20}\|)(?=\s*(?:\#|\d+\s+\d+\s))")
 
 
 def raw_lines(file: Path) -> Iterator[tuple[int, str]]:
@@ -66,22 +66,38 @@ def raw_lines(file: Path) -> Iterator[tuple[int, str]]:
 
 def clean(line: str) -> str:
     """The line without colours, control characters and prefixes of launchers, wherever they stand."""
+    return unprefixed(line)[0]
+
+
+def unprefixed(line: str) -> tuple[str, str]:
+    """The line as ``clean`` makes it, and who wrote it: what its prefixes name, "" where they name nobody.
+
+    That is a rank of a job, a host or a container, without the stream: what a rank writes to standard error
+    is as much its own as the rest.
+    """
     if not line.isprintable():
         if "\x1b" in line:
             line = _TERMINAL.sub("", line)
         line = line.translate(_CONTROL)
+    writers: list[str] = []
     if "<std" in line:
+        # Output of two ranks in one line is nobody's.
+        tags = set(_TAG.findall(line))
+        writers += tags if len(tags) == 1 else ()
         line = _TAG.sub("", line)
     for _ in range(4):
         prefix = _PREFIX.match(line)
         if prefix is None:
             break
+        writers += [prefix[prefix.lastgroup]] if prefix.lastgroup else ()
         line = line[prefix.end() :]
     name = _NAME.match(line)
     if name is not None:
+        writers.append(name[1])
         line = line[name.end() :]
     # A row of a Markdown table.
-    return line.strip(" |").replace("|", " ") if line.lstrip()[:1] == "|" else line.rstrip()
+    text = line.strip(" |").replace("|", " ") if line.lstrip()[:1] == "|" else line.rstrip()
+    return text, " ".join(filter(None, writers))
 
 
 def lines(file: Path) -> Iterator[tuple[int, str]]:

@@ -44,6 +44,7 @@ class Section:
         version: of the tool; ``library`` of NCCL or RCCL, ``driver`` and ``runtime`` of the GPUs.
         devices: the ranks that are listed, maybe not all.
         nranks: ranks, where the text or the rows tell.
+        nhosts, ranks_per_host: hosts that they are on, ranks on the one with the most: where all are listed.
         settings: what was asked for, by the tool's words: "iters", "warmup iters", "graph", "validation" ...
         environment: variables worth recording, secrets already left out.
         rows: with ``arm`` "" and ``file`` 0, which are filled in when files are put together.
@@ -63,6 +64,8 @@ class Section:
     runtime: str | None = None
     devices: list[DeviceLine] = field(default_factory=list)
     nranks: int | None = None
+    nhosts: int | None = None
+    ranks_per_host: int | None = None
     settings: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     rows: list[Printed] = field(default_factory=list)
@@ -72,6 +75,17 @@ class Section:
     out_of_bounds: int | None = None
     missing: list[str] = field(default_factory=list)
     failure: str | None = None
+
+    @property
+    def gpu(self) -> str | None:
+        """The name of the GPUs, where all that have one share it."""
+        names = {line.name for line in self.devices if line.name}
+        return names.pop() if len(names) == 1 else None
+
+    @property
+    def hosts(self) -> list[str]:
+        """Names of the hosts that are listed."""
+        return list(dict.fromkeys(line.host for line in self.devices if line.host))
 
 
 @dataclass(slots=True)
@@ -117,6 +131,10 @@ class Importer:
 
 
 SNIFFED_BYTES = 1 << 16
+
+# Of a file with more only so much is read: these are enough for any comparison, and fit into memory.
+MOST_ROWS = 100_000
+MOST_SECTIONS = 2_000
 
 # What the reason of a rejected row begins with.
 REJECTED = "row rejected: "

@@ -123,8 +123,22 @@ def _lost_digits(half: Half) -> bool:
     return any(each.value < 1000 and each.decimals < 2 for each in bandwidths)
 
 
+def _prints_as(row: Row, op: str) -> bool:
+    """Whether the collective's rows have such an operator and root, where there are columns of them."""
+    traits = TRAITS[op]
+    if row.redop is not None and traits.operator is not None:
+        # "" where it was left blank, which reducing ones never do.
+        reduces = row.redop not in ("", "none")
+        if reduces is not traits.operator and (reduces is False or row.redop in REDOPS):
+            return False
+    return row.root is None or (row.root >= 0) is traits.rooted
+
+
 def contradiction(row: Row, checks: Checks) -> str | None:
     """Why a row cannot be true; None where it can."""
+    if checks.ops and not any(_prints_as(row, op) for op in checks.ops):
+        root = "" if row.root is None else f" and root {row.root}"
+        return f"operator {row.redop or 'blank'}{root} are none of {checks.told}: another test's, or damaged"
     for half in row.halves:
         figures = (half.time_us, half.algbw, half.busbw)
         if any(each is not None and each.value > _MOST for each in figures):

@@ -8,7 +8,6 @@ few variables are kept.
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -18,26 +17,22 @@ from typing import Any
 import msgspec
 
 from ncclbench.environment.variables import recorded_variables
-from ncclbench.errors import RequestError
-from ncclbench.importing.model import REJECTED, DeviceLine, Importer, Reading, Section
+from ncclbench.importing.json_parts import Cell, decode
+from ncclbench.importing.model import MOST_ROWS, REJECTED, DeviceLine, Importer, Reading, Section
+from ncclbench.importing.nccl_draft import Draft
+from ncclbench.importing.nccl_json_document import Device, Document, Half, PerIteration, Result, documents
 from ncclbench.importing.nccl_layout import Columns, parse_header
-from ncclbench.importing.nccl_scan import MOST_ROWS, Draft
+from ncclbench.importing.nccl_printed import exact
 from ncclbench.importing.nccl_section import Notes, section_of
-from ncclbench.importing.nccl_words import program_op, version_of_code
+from ncclbench.importing.nccl_words import over_ranks, program_op, shown, version_of_code
 from ncclbench.importing.source import decoded, read_bytes
 from ncclbench.store.model import Printed
 
+_VERSIONS = ("1", "2", "3", "4")
 _HALVES = (("out_of_place", False), ("in_place", True))
 _PER_ITERATION = ("i_min", "i_max", "i_p99", "i_cv%")
 _MOST_RANKS = 1 << 17
 _MOST_PER_PROCESS = 1024
-
-# A string as it stands, or what the writer prints of a number that is none.
-_NO_NUMBER = re.compile(r'"(?:[^"\\]++|\\.)*+"|(?<![\w."])-?(?:inf|nan)\b', re.DOTALL)
-_RESULTS = re.compile(r'"results"\s*:\s*\[')
-_NEXT = re.compile(r"[\s,]*")
-# Files written one after the other into one.
-_DOCUMENTS = re.compile(r'(?<=\})\s*(?=\{\s*"version")')
 
 _SETTINGS = {
     "nthreads": "nThread",
@@ -58,55 +53,6 @@ _SETTINGS = {
 }
 
 
-class _Half(msgspec.Struct):
-    """Figures of one half: numbers, or strings where they are none. Times in us, bandwidths in GB/s."""
-
-    time: Any = None
-    cpu_time: Any = None
-    alg_bw: Any = None
-    bus_bw: Any = None
-    nwrong: Any = None
-
-
-class _PerIteration(msgspec.Struct):
-    """Of the iterations of the slowest process in each; its lists of times are passed over."""
-
-    min_us: Any = None
-    max_us: Any = None
-    p50_us: Any = None
-    p99_us: Any = None
-    cv_pct: Any = None
-
-
-class _Result(msgspec.Struct):
-    """One size."""
-
-    size: Any = None
-    count: Any = None
-    type: Any = None
-    redop: Any = None
-    root: Any = None
-    out_of_place: _Half | None = None
-    in_place: _Half | None = None
-    out_of_place_per_iter: _PerIteration | None = None
-    in_place_per_iter: _PerIteration | None = None
-
-
-class _Document(msgspec.Struct):
-    """A file, but for what is not needed of it."""
-
-    version: Any = None
-    args: list[Any] = []
-    env: list[Any] = []
-    nccl_version: Any = None
-    config: dict[str, Any] = {}
-    results: list[_Result] | None = None
-    out_of_bounds: dict[str, Any] = {}
-    average_bus_bandwidth: dict[str, Any] = {}
-    errors: list[Any] = []
-    end_time: Any = None
-
-
 def read(file: Path, op: str | None) -> Reading:
     """The invocations in a file, one as a rule.
 
@@ -116,7 +62,15 @@ def read(file: Path, op: str | None) -> Reading:
     reading = Reading(file, NCCL_JSON.name)
     notes = Notes()
     content = read_bytes(file)
-    for document, line, is_whole in _documents(content, file, notes):
+    if content.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        content = decoded(content).encode()
+    rows_left = MOST_ROWS
+    for document, line, is_whole in documents(content, file, notes):
+        results = document.results or []
+        if len(results) > rows_left:
+            del results[rows_left:]
+            notes.add(line, f"more than {MOST_ROWS:,} rows: those from here on are left out")
+        rows_left -= len(results)
         section, rejected = _section(document, line, op, file, notes)
         if not is_whole:
             section.missing.append("end")
@@ -126,81 +80,14 @@ def read(file: Path, op: str | None) -> Reading:
     return reading
 
 
-# From bytes to documents.
-
-
-def _documents(content: bytes, file: Path, notes: Notes) -> Iterator[tuple[_Document, int, bool]]:
-    """Each document in a file, the line it begins in, and whether it is there to its end."""
-    try:
-        yield msgspec.json.decode(content, type=_Document), 1, True
-        return
-    except (ValueError, RecursionError):
-        text = _NO_NUMBER.sub(_quoted, decoded(content))
-    place, line = 0, 1
-    parts = _DOCUMENTS.split(text)
-    for part in parts:
-        start = text.index(part, place)
-        line += text.count("\n", place, start)
-        place = start
-        try:
-            yield msgspec.json.decode(part, type=_Document), line, True
-        except (ValueError, RecursionError) as error:
-            ends_early = not isinstance(error, msgspec.ValidationError)
-            salvaged = _salvaged(part, line, ends_early, notes)
-            if salvaged is not None:
-                yield salvaged, line, not ends_early
-            elif len(parts) == 1:
-                is_object = part.lstrip()[:1] == "{"
-                what = "ends before its first result" if is_object else "is no JSON of nccl-tests"
-                why = " ".join(str(error).split())[:80]
-                raise RequestError(f"{file} {what} ({why}): give the file of a test that ran") from None
-            else:
-                notes.add(line, "a test ends before its first result")
-
-
-def _quoted(match: re.Match[str]) -> str:
-    return match[0] if match[0][0] == '"' else f'"{match[0]}"'
-
-
-def _salvaged(text: str, line: int, ends_early: bool, notes: Notes) -> _Document | None:
-    """What stands whole in a document that does not; None where it ends before its results."""
-    results = _RESULTS.search(text)
-    if results is None:
-        return None
-    try:
-        document = msgspec.json.decode(text[: results.end()] + "]}", type=_Document)
-    except (ValueError, RecursionError):
-        document = _Document()
-        notes.add(line, "what stands before the results is damaged: settings and devices are not known")
-    document.results = list(_whole_results(text, results.end()))
-    whole = len(document.results)
-    if ends_early:
-        notes.add(line, f"it ends early: whole results in it: {whole}; the test was killed, or the file cut")
-    else:
-        notes.add(line, "parts of it are not as nccl-tests writes them: only its results were read")
-    return document
-
-
-def _whole_results(text: str, place: int) -> Iterator[_Result]:
-    """The results from ``place`` on, until one is cut or there are no more."""
-    decoder = json.JSONDecoder()
-    for _ in range(MOST_ROWS):
-        gap = _NEXT.match(text, place)
-        try:
-            value, place = decoder.raw_decode(text, gap.end() if gap else place)
-        except (ValueError, RecursionError):
-            return
-        try:
-            yield msgspec.convert(value, _Result)
-        except ValueError:
-            yield _Result()  # to be rejected: what stands in it is no figures
-
-
 # From a document to a section.
 
 
-def _section(document: _Document, line: int, op: str | None, file: Path, notes: Notes) -> tuple[Section, int]:
+def _section(document: Document, line: int, op: str | None, file: Path, notes: Notes) -> tuple[Section, int]:
     draft, listed = _draft(document, line)
+    if document.version is not None and str(document.version) not in _VERSIONS:
+        told = str(document.version)[:20]
+        notes.add(line, f"version {told} of this JSON is not known: read like version {_VERSIONS[-1]}")
     rejected = _fill(draft, document.results or [], notes)
     section, more = section_of(draft, op, file, notes)
     section.devices = listed
@@ -208,10 +95,10 @@ def _section(document: _Document, line: int, op: str | None, file: Path, notes: 
     return section, rejected + more
 
 
-def _draft(document: _Document, line: int) -> tuple[Draft, list[DeviceLine]]:
+def _draft(document: Document, line: int) -> tuple[Draft, list[DeviceLine]]:
     """All but the rows, and the devices that are listed; in the draft every rank has one."""
-    config = {name: value for name, value in document.config.items() if isinstance(value, str | int | float)}
-    settings = {_SETTINGS[name]: str(value)[:100] for name, value in config.items() if name in _SETTINGS}
+    config = {name: _setting(value) for name, value in document.config.items() if name in _SETTINGS}
+    settings = {_SETTINGS[name]: str(value)[:100] for name, value in config.items() if value is not None}
     if document.version is not None:
         settings["JSON version"] = str(document.version)[:20]
     devices, groups = _devices(document.config.get("devices"))
@@ -222,8 +109,8 @@ def _draft(document: _Document, line: int) -> tuple[Draft, list[DeviceLine]]:
         for device in devices
         for more in range(per_process)
     ]
-    averages = document.average_bus_bandwidth
-    average = averages.get("bandwidth", averages.get("bandwidith"))  # as 2.17.3 to 2.17.8 spell it
+    footer = document.average_bus_bandwidth
+    average = footer.bandwidith if footer.bandwidth is None else footer.bandwidth
     failure = next((text for text in document.errors if isinstance(text, str) and text), None)
     code = _whole(document.nccl_version)
     draft = Draft(
@@ -236,43 +123,57 @@ def _draft(document: _Document, line: int) -> tuple[Draft, list[DeviceLine]]:
         groups=Counter({group: count * per_process for group, count in groups.items()}),
         average=None if average is None else _text(average),
         average_line=line,
-        out_of_bounds=_whole(document.out_of_bounds.get("count")),
+        out_of_bounds=_whole(document.out_of_bounds.count),
         blocking=str(config.get("blocking_collectives")).lower() == "true",
         concluded=document.end_time is not None,
-        failure=None if failure is None else failure[:300],
+        failure=None if failure is None else shown(failure[:4096])[:300],
     )
+    if draft.banner_op is not None:
+        draft.asked = {draft.banner_op: {over_ranks(" " + " ".join(map(str, document.args[1:])))}}
     return draft, devices
 
 
-def _op(args: list[Any]) -> str | None:
+def _setting(value: msgspec.Raw) -> Cell:
+    """A setting that is a number or a text; None for any other."""
+    try:
+        found: Cell = decode(bytes(value), Cell)
+    except ValueError:
+        return None
+    return found
+
+
+def _op(args: list[Cell]) -> str | None:
     """The collective in the name of the program."""
     return program_op(PurePosixPath(str(args[0])).name) if args else None
 
 
-def _devices(entries: Any) -> tuple[list[DeviceLine], Counter[int]]:
+def _devices(entries: msgspec.Raw | None) -> tuple[list[DeviceLine], Counter[int]]:
     found: list[DeviceLine] = []
     groups: Counter[int] = Counter()
-    for entry in entries if isinstance(entries, list) else ():
-        rank = _whole(entry.get("rank")) if isinstance(entry, dict) else None
+    try:
+        devices: list[Device] = decode(bytes(entries or b"[]"), list[Device])
+    except ValueError:
+        return found, groups
+    for entry in devices:
+        rank = _whole(entry.rank)
         if rank is None or rank >= _MOST_RANKS or len(found) >= _MOST_RANKS:
             continue
         host, name, place = (
-            str(entry.get(key) or "")[:255] for key in ("hostname", "device_info", "device_hex")
+            str(text or "")[:255] for text in (entry.hostname, entry.device_info, entry.device_hex)
         )
-        found.append(
-            DeviceLine(rank, host or None, _whole(entry.get("device")), place or None, name[:100] or None)
-        )
-        groups[_whole(entry.get("group")) or 0] += 1
+        found.append(DeviceLine(rank, host or None, _whole(entry.device), place or None, name[:100] or None))
+        groups[_whole(entry.group) or 0] += 1
     return found, groups
 
 
-def _variables(entries: list[Any]) -> dict[str, str]:
+def _variables(entries: list[Cell]) -> dict[str, str]:
     """Of the whole environment, what matters for communication."""
     pairs = (entry.partition("=") for entry in entries if isinstance(entry, str))
-    return recorded_variables({name: value[:1000] for name, _, value in pairs if name})
+    found = recorded_variables({name: value for name, _, value in pairs if name})
+    return {name: value[:1000] for name, value in found.items()}
 
 
-def _fill(draft: Draft, results: list[_Result], notes: Notes) -> int:
+def _fill(draft: Draft, results: list[Result], notes: Notes) -> int:
     """Put the results into the draft as rows of a table; how many could not be."""
     counts = Counter(_present(result) for result in results)
     halves = counts.most_common(1)[0][0] if counts else ()
@@ -297,11 +198,11 @@ def _fill(draft: Draft, results: list[_Result], notes: Notes) -> int:
     return rejected
 
 
-def _present(result: _Result) -> tuple[str, ...]:
+def _present(result: Result) -> tuple[str, ...]:
     return tuple(name for name, _ in _HALVES if getattr(result, name) is not None)
 
 
-def _is_cpu_time(result: _Result) -> bool:
+def _is_cpu_time(result: Result) -> bool:
     return any(
         half is not None and half.cpu_time is not None for half in (result.out_of_place, result.in_place)
     )
@@ -316,26 +217,26 @@ def _columns(halves: tuple[str, ...], has_cpu_time: bool, has_iterations: bool) 
     return found
 
 
-def _leading(result: _Result) -> list[str]:
+def _leading(result: Result) -> list[str]:
     size, count, root = (_text(value) for value in (result.size, result.count, result.root))
     return [size, count, str(result.type or "")[:100], str(result.redop or "")[:100], root]
 
 
 def _figures(
-    result: _Result, halves: tuple[str, ...], has_cpu_time: bool, has_iterations: bool
+    result: Result, halves: tuple[str, ...], has_cpu_time: bool, has_iterations: bool
 ) -> Iterator[str]:
     for name in halves:
-        half: _Half = getattr(result, name)
+        half: Half = getattr(result, name)
         yield _text(half.cpu_time if has_cpu_time else half.time)
         yield _text(half.alg_bw)
         yield _text(half.bus_bw)
         yield "N/A" if half.nwrong is None else _text(half.nwrong)
         if has_iterations:
-            per: _PerIteration = getattr(result, f"{name}_per_iter") or _PerIteration()
+            per: PerIteration = getattr(result, f"{name}_per_iter") or PerIteration()
             yield from (_text(value) for value in (per.min_us, per.max_us, per.p99_us, per.cv_pct))
 
 
-def _with_medians(rows: list[Printed], results: list[_Result]) -> list[Printed]:
+def _with_medians(rows: list[Printed], results: list[Result]) -> list[Printed]:
     """The rows, with the median over iterations where that is there: the text has no column for it."""
 
     def median(row: Printed) -> float | None:
@@ -343,7 +244,7 @@ def _with_medians(rows: list[Printed], results: list[_Result]) -> list[Printed]:
         value = per.p50_us if per is not None else None
         return value if isinstance(value, float) and 0 <= value < 1e15 else None
 
-    return [msgspec.structs.replace(row, p50_us=median(row)) for row in rows]
+    return [msgspec.structs.replace(row, p50_us=median(row)) for row in exact(rows)]
 
 
 def _text(value: Any) -> str:
@@ -351,11 +252,6 @@ def _text(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.6f}"
     return "N/A" if value is None or isinstance(value, bool | list | dict) else str(value).strip()[:40]
-
-
-def _word(value: Any) -> str | None:
-    """A text that is there, cut to what a name may have."""
-    return value.strip()[:100] or None if isinstance(value, str) else None
 
 
 def _whole(value: Any) -> int | None:
@@ -367,7 +263,7 @@ def _whole(value: Any) -> int | None:
 def recognises(text: str, name: str) -> int:
     """How sure it is, 0 to 100."""
     start = text.lstrip()
-    if start[:1] != "{":
+    if start[:1] not in ("{", "["):
         return 0
     if '"nccl_version"' in text or '"out_of_place"' in text:
         return 97

@@ -240,6 +240,13 @@ def possible_ops(rows: Sequence[Row], columns: Columns) -> set[str]:
     return set(found)
 
 
+def usual_root(rows: Sequence[Row]) -> int | None:
+    """The root of all rows, or of all but one; None where they have several, as with ``-r -1``."""
+    roots = Counter(row.root for row in rows)
+    root, number = roots.most_common(1)[0] if roots else (None, 0)
+    return root if number > 2 and number >= len(rows) - 1 else None
+
+
 def _most(answers: Iterable[bool]) -> bool:
     """Whether it is so in more rows than not: a damaged one decides nothing."""
     found = list(answers)

@@ -75,13 +75,17 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Half:
-    """Out of place or in place: what a row prints of it. Figures that are no numbers are None."""
+    """Out of place or in place: what a row prints of it. Figures that are no numbers are None.
+
+    ``failed``: rccl-tests marked the largest deviation as beyond its threshold.
+    """
 
     in_place: bool | None
     time_us: Figure | None
     algbw: Figure | None
     busbw: Figure | None
     wrong: int | None = None
+    failed: bool = False
     max_error: float | None = None
     min_us: float | None = None
     max_us: float | None = None
@@ -209,7 +213,8 @@ def _half(cells: Sequence[str], half: dict[str, int], in_place: bool | None, uni
         algbw,
         busbw,
         wrong,
-        max_error,
+        max_error=max_error,
+        failed=texts.get("error", "").endswith("*"),
         **{key: value.value for key, value in extra.items() if value is not None},
     )
 

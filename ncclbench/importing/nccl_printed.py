@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from ncclbench.errors import RequestError
 from ncclbench.importing.nccl_check import Checks
+from ncclbench.importing.nccl_draft import Draft
 from ncclbench.importing.nccl_layout import Half, Row
-from ncclbench.importing.nccl_scan import Draft
-from ncclbench.store.model import Printed
+from ncclbench.store.model import OverRanks, Printed
+from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import find_dtype
 
 OpFrom = Literal["text", "option", "derived"] | None
@@ -23,6 +27,7 @@ class Known:
     op: str | None
     op_from: OpFrom
     nranks_from: RanksFrom
+    over_ranks: OverRanks
 
 
 def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) -> Printed:
@@ -31,6 +36,7 @@ def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) ->
         name for name, source in (("op", known.op_from), ("nranks", known.nranks_from)) if source == "derived"
     ]
     time_us = half.time_us.value if half.time_us else None
+    time_half_us = half.time_us.half if half.time_us else None
     reason = None
     if row.nbytes == 0:
         time_us, reason = None, "size 0: no operation"
@@ -38,6 +44,8 @@ def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) ->
         time_us = (
             row.nbytes / half.algbw.value / 1e3 if half.algbw is not None and half.algbw.is_sharp else None
         )
+        if time_us and half.algbw is not None:
+            time_half_us = time_us * half.algbw.half / half.algbw.value
         derived.append("time_us")
         reason = None if time_us else "only CPU time was printed, and algbw is too small to tell the time"
     elif not time_us:
@@ -47,7 +55,7 @@ def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) ->
         op=known.op,
         op_from=known.op_from,
         dtype=_dtype(row.dtype),
-        redop=None if row.redop in ("", "none") else row.redop,
+        redop=None if row.redop in ("", "none") or not _reduces(known.op) else row.redop,
         root=None if row.root is None or row.root < 0 else row.root,
         nbytes=row.nbytes,
         count=row.count,
@@ -58,7 +66,12 @@ def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) ->
         time_us=time_us,
         algbw_GBs=half.algbw.value if half.algbw else None,
         busbw_GBs=half.busbw.value if half.busbw else None,
+        time_half_us=time_half_us if time_us else None,
+        algbw_half_GBs=half.algbw.half if half.algbw else None,
+        busbw_half_GBs=half.busbw.half if half.busbw else None,
         wrong=half.wrong,
+        over_ranks=known.over_ranks,
+        failed=half.failed,
         max_error=half.max_error,
         min_us=half.min_us,
         max_us=half.max_us,
@@ -67,6 +80,19 @@ def printed(row: Row, half: Half, draft: Draft, checks: Checks, known: Known) ->
         line=row.line,
         reason=reason,
     )
+
+
+def exact(rows: Iterable[Printed]) -> list[Printed]:
+    """Rows of a source that holds numbers: their digits are no rounding."""
+    return [
+        msgspec.structs.replace(row, time_half_us=None, algbw_half_GBs=None, busbw_half_GBs=None)
+        for row in rows
+    ]
+
+
+def _reduces(op: str | None) -> bool:
+    """Whether an operator means anything; sendrecv prints one that nothing is done with."""
+    return op not in COLLECTIVES or COLLECTIVES[op].reduces
 
 
 def _dtype(printed: str | None) -> str | None:

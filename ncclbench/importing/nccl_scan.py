@@ -1,28 +1,26 @@
-"""From the lines of a log to drafts: what each invocation printed, gathered and not yet judged."""
+"""From the lines of one writer to drafts: what each invocation printed, gathered and not yet judged."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
-from pathlib import Path
+from typing import Literal
 
 from ncclbench.importing import nccl_words as words
-from ncclbench.importing.lines import clean, raw_lines
-from ncclbench.importing.model import DeviceLine, Problem
-from ncclbench.importing.nccl_layout import ITEMSIZES, Columns, parse_header
+from ncclbench.importing.lines import clean
+from ncclbench.importing.nccl_draft import Budget, Draft, Stage, Tokens
+from ncclbench.importing.nccl_layout import ITEMSIZES, parse_header
+from ncclbench.store.model import OverRanks
 
-# A log of more is read up to here: 200,000 figures are enough for any comparison.
-MOST_ROWS = 100_000
-MOST_SECTIONS = 2_000
 _MOST_DEVICES = 1 << 17
 _MOST_VARIABLES = 200
+# No tool prints more digits.
+_LONGEST_NUMBER = 40
 # Commands may be long, other lines of the tools are not.
-_LONGEST = 1024
+LONGEST = 1024
 # A row that debug output broke in two goes on within so many lines.
 _BREAK = 200
+_LONGEST_COMMAND = 8192
 
 _TYPES = frozenset(ITEMSIZES)
 _WORDS = words.KEYWORDS | _TYPES
@@ -34,83 +32,14 @@ _NP = re.compile(r"\s-(?:np|n|c) +(\d{1,6})\b")
 _NAMED_RANKS = re.compile(r"\bnccl-tests?-(\d{1,5})-")
 _LAUNCHER = re.compile(r"\b(?:mpirun|mpiexec|srun)\b")
 
-Tokens = list[str]
+# What a line is to a table: nothing, what looks like its row, or a line that nothing else looks like.
+Weight = Literal[0, 1, 3]
 
 
-class Stage(IntEnum):
-    """The parts of an invocation's output in their order: one that comes before its time begins another."""
-
-    BEFORE = 0
-    VERSION = 1
-    STARTING = 2
-    SETTINGS = 3
-    DEVICES = 4
-    HEADER = 5
-    ROWS = 6
-    FOOTER = 7
-    CONCLUDED = 8
-
-
-@dataclass(slots=True)
-class Draft:
-    """One invocation as its lines tell it.
-
-    Attributes:
-        line: where it begins.
-        banner_op, mentioned: the collective it announced, and those that command lines before it named.
-        said_ranks: ranks that the text before it speaks of.
-        launched: whether a launcher of many processes is to be seen.
-        groups: ranks listed in each group; ``listed``: (rank, group) of the devices.
-        columns: by its header; None where there is none.
-        rows: line and tokens of everything that looks like a row.
-        joined: lines of rows that were found in two pieces.
-        average, out_of_bounds: as the footer has them; the first as text.
-    """
-
-    line: int
-    stage: Stage = Stage.BEFORE
-    tool: str = "nccl-tests"
-    version: str | None = None
-    library: str | None = None
-    runtime: str | None = None
-    banner_op: str | None = None
-    mentioned: list[str] = field(default_factory=list)
-    said_ranks: int | None = None
-    launched: bool = False
-    settings: dict[str, str] = field(default_factory=dict)
-    environment: dict[str, str] = field(default_factory=dict)
-    devices: list[DeviceLine] = field(default_factory=list)
-    groups: Counter[int] = field(default_factory=Counter)
-    listed: set[tuple[int, int]] = field(default_factory=set)
-    columns: Columns | None = None
-    rows: list[tuple[int, Tokens]] = field(default_factory=list)
-    joined: set[int] = field(default_factory=set)
-    average: str | None = None
-    average_line: int = 1
-    out_of_bounds: int | None = None
-    blocking: bool = False
-    elided: bool = False
-    concluded: bool = False
-    failure: str | None = None
-    problems: list[Problem] = field(default_factory=list)
-
-
-def scan(file: Path) -> tuple[list[Draft], list[Problem]]:
-    """The invocations in a file, in order, and what is to be said of the file as a whole.
-
-    Raises:
-        RequestError: the file cannot be read.
-    """
-    scanner = _Scanner()
-    for number, raw in raw_lines(file):
-        if scanner.pending is not None or _may_matter(raw, scanner):
-            scanner.line(number, raw)
-    scanner.flush()
-    return scanner.drafts, scanner.problems
-
-
-def _may_matter(raw: str, scanner: _Scanner) -> bool:
+def may_matter(raw: str, scanner: Scanner) -> bool:
     """Whether a line is worth a second look: most lines of a large log are debug output, and are not."""
+    if scanner.expects_more:
+        return True
     place = raw.find(" NCCL INFO ")
     if place >= 0:
         # It may have been printed into a row, or tell what is worth keeping.
@@ -126,34 +55,44 @@ def _may_matter(raw: str, scanner: _Scanner) -> bool:
     )
 
 
-class _Scanner:
-    """Reads lines one after the other."""
+class Scanner:
+    """Reads the lines of one writer one after the other."""
 
-    def __init__(self) -> None:
+    def __init__(self, budget: Budget) -> None:
         self.drafts: list[Draft] = []
-        self.problems: list[Problem] = []
-        self.pending: tuple[int, Tokens] | None = None
-        self._nrows = 0
+        self._budget = budget
+        self._pending: tuple[int, Tokens] | None = None
         self._before = Draft(1)
         self._places: tuple[bool, ...] = ()
+        # A command that goes on in the next line; what commands ask of each collective, and of which a table
+        # has come since.
+        self._command_so_far = ""
+        self._asked: dict[str, set[OverRanks]] = {}
+        self._answered: set[str] = set()
 
-    def line(self, number: int, raw: str) -> None:
-        """Take in one line."""
-        text = clean(raw[:_LONGEST])
-        if self.pending is not None and self._continues(number, text):
-            return
+    @property
+    def expects_more(self) -> bool:
+        """Whether the next line may be the rest of the last one."""
+        return self._pending is not None or bool(self._command_so_far)
+
+    def line(self, number: int, raw: str, text: str) -> Weight:
+        """Take in one line, as it stands and without prefixes; how sure it is that a table wrote it."""
+        if self._pending is not None and self._continues(number, text):
+            return 0
         tokens = text.split()
         if not tokens:
-            return
-        if self._row(number, text, tokens) or self._table(number, text, tokens):
-            return
-        self._around(number, text, raw)
+            return 0
+        if self._row(number, text, tokens):
+            return 1
+        if self._table(number, text, tokens):
+            return 3
+        return self.around(number, text, raw)
 
     def flush(self) -> None:
         """The last row, if it was cut short."""
-        if self.pending is not None:
-            number, tokens = self.pending
-            self.pending = None
+        if self._pending is not None:
+            number, tokens = self._pending
+            self._pending = None
             self._add(number, tokens)
         if not self.drafts and self._before.failure is not None:
             self.drafts.append(self._before)
@@ -162,10 +101,14 @@ class _Scanner:
         """The invocation that a line of this stage belongs to: the last one, or another."""
         last = self.drafts[-1] if self.drafts else None
         if last is None or stage < last.stage or (stage == last.stage and again):
-            if len(self.drafts) >= MOST_SECTIONS:
+            if not self._budget.sections:
                 return last or self._before
+            self._budget.sections -= 1
             before, self._before = self._before, Draft(number)
             before.line = number
+            before.asked = {op: set(asked) for op, asked in self._asked.items()}
+            # Where two tests write into each other, the second header comes within the first one's output.
+            before.mixed = last.mixed if last is not None and last.stage < Stage.FOOTER else None
             self.drafts.append(before)
             last = before
         last.stage = max(last.stage, stage)
@@ -197,18 +140,18 @@ class _Scanner:
             return False
         self.flush()
         if not whole or len(cells) < 9:
-            self.pending = (number, cells)
+            self._pending = (number, cells)
         else:
             self._add(number, cells)
         return True
 
     def _continues(self, number: int, text: str) -> bool:
         """Whether the line is the rest of the pending row, or debug output within it."""
-        assert self.pending is not None
-        start, cells = self.pending
+        assert self._pending is not None
+        start, cells = self._pending
         tokens = text.split()
         if tokens and all(_TAIL.fullmatch(token) for token in tokens) and len(cells) + len(tokens) <= 24:
-            self.pending = None
+            self._pending = None
             draft = self._add(start, [*cells, *tokens])
             draft.joined.add(start)
             return True
@@ -219,14 +162,13 @@ class _Scanner:
 
     def _add(self, number: int, cells: Tokens) -> Draft:
         draft = self._draft(number, Stage.ROWS)
-        if self._nrows >= MOST_ROWS:
-            if self._nrows == MOST_ROWS:
-                self.problems.append(
-                    Problem(number, f"more than {MOST_ROWS:,} rows: those from here on are left out")
-                )
-        else:
+        if self._budget.rows:
+            self._budget.rows -= 1
             draft.rows.append((number, cells))
-        self._nrows += 1
+        else:
+            if not self._budget.rows_left_out:
+                draft.tell(number, "more rows than are read: those from here on are left out")
+            self._budget.rows_left_out += 1
         return draft
 
     # The table's header and footer.
@@ -239,8 +181,10 @@ class _Scanner:
             draft = self._draft(number, Stage.HEADER, again=bool(self.drafts and self.drafts[-1].columns))
             self._places = ()
             draft.columns = columns
+            draft.asked = {op: set(asked) for op, asked in self._asked.items()}
+            self._answered = set(self._asked)
             if columns is None:
-                draft.problems.append(Problem(number, "header is damaged: columns are decided by the rows"))
+                draft.tell(number, "header is damaged: columns are decided by the rows")
             return True
         if "in-place" in tokens or "out-of-place" in tokens:
             self._places = tuple(word == "in-place" for word in tokens if word.endswith("-place"))
@@ -260,20 +204,21 @@ class _Scanner:
 
     # What stands around the table.
 
-    def _around(self, number: int, text: str, raw: str) -> None:
+    def around(self, number: int, text: str, raw: str) -> Weight:
+        """Take in a line that is not of a table itself."""
         for read in (self._banner, self._versions, self._settings, self._device):
             if read(number, text):
-                return
+                return 0 if read == self._versions else 3
         current = self.drafts[-1] if self.drafts else self._before
         running = bool(self.drafts) and current.stage < Stage.FOOTER
         reason = words.failure(text)
         if reason is not None:
             current.failure = current.failure or reason
-            return
+            return 0
         told = words.note(text)
         if told is not None:
-            (current if running else self._before).problems.append(Problem(number, told))
-            return
+            (current if running else self._before).tell(number, told)
+            return 0
         if "asterisks indicate errors" in text and self.drafts:
             current.tool = "rccl-tests"
         if "Blocking Enabled" in text and running:
@@ -281,14 +226,26 @@ class _Scanner:
         if running and words.is_elision(text):
             current.elided = True
         self._command(current if running and current.stage < Stage.HEADER else self._before, raw)
+        return 0
 
     def _command(self, draft: Draft, text: str) -> None:
+        """A line that may be a command: what it sets, runs and asks for; it may go on after a backslash."""
+        so_far, self._command_so_far = self._command_so_far, ""
+        text = f"{so_far} {text.rstrip()}"[-_LONGEST_COMMAND:] if so_far else text.rstrip()
+        if text.endswith("\\") and "NCCL INFO" not in text:
+            self._command_so_far = text[:-1]
+            return
         if len(draft.environment) < _MOST_VARIABLES:
             draft.environment.update(words.variables(text))
         if "NCCL INFO" in text:
             return
-        if len(draft.mentioned) < 100:
-            draft.mentioned += words.mentioned_ops(text)
+        for op, over_ranks in words.commands(text):
+            if len(draft.mentioned) < _MOST_VARIABLES:
+                draft.mentioned.append(op)
+            if op in self._answered:
+                self._answered.remove(op)
+                self._asked[op] = set()
+            self._asked.setdefault(op, set()).add(over_ranks)
         draft.launched = draft.launched or _LAUNCHER.search(text) is not None
         mpi = _MPI.search(text)
         said = (_NP.search(text, mpi.end()) if mpi else None) or _NAMED_RANKS.search(text)
@@ -307,9 +264,7 @@ class _Scanner:
             draft = self.drafts[-1]
             op = words.program_op(program)
             if draft.banner_op not in (None, op):
-                draft.problems.append(
-                    Problem(number, f"began as {draft.banner_op} and concluded as {program}")
-                )
+                draft.tell(number, f"began as {draft.banner_op} and concluded as {program}")
             draft.banner_op = draft.banner_op or op
             draft.stage, draft.concluded = Stage.CONCLUDED, True
         return True
@@ -357,12 +312,21 @@ class _Scanner:
         line, group = found
         # Within a table it is a stray line, not the beginning of another test.
         draft = self.drafts[-1] if self.in_table else self._draft(number, Stage.DEVICES)
-        if (line.rank, group) not in draft.listed and len(draft.listed) < _MOST_DEVICES:
-            draft.listed.add((line.rank, group))
+        key = (line.rank, group)
+        first = draft.listed.get(key)
+        if first is None and len(draft.listed) < _MOST_DEVICES:
+            draft.listed[key] = line
             draft.devices.append(line)
             draft.groups[group] += 1
-        elif line not in draft.devices[-1000:]:
-            draft.problems.append(Problem(number, f"rank {line.rank} is listed twice"))
+        elif first is not None and first != line:
+            draft.tell(number, f"rank {line.rank} is listed twice")
+            draft.listed_twice.add(key)
+            if draft.mixed is not None:
+                return True
+            if first.host != line.host:
+                draft.mixed = f"rank {line.rank} is listed on {first.host} and on {line.host}"
+            elif len(draft.listed_twice) > 1:
+                draft.mixed = "ranks are listed on two devices each"
         return True
 
 
@@ -376,6 +340,8 @@ def _aligned(tokens: Tokens) -> Tokens | None:
 
 def _is_damaged(tokens: Tokens) -> bool:
     """Whether these are cells of a row that cannot be read: rejected with a reason, not passed over."""
+    if any(len(token) > _LONGEST_NUMBER and token.isdigit() for token in tokens):
+        return True  # which may be all that is read of a line
     # The last two are looked at first: few lines of other output end in numbers.
     if not 8 <= len(tokens) <= 30 or tokens[-2][-1] not in _ENDS or tokens[-1][-1] not in _ENDS:
         return False

@@ -10,12 +10,13 @@ from pathlib import Path
 from ncclbench.importing import nccl_judge as judge
 from ncclbench.importing.model import Problem, Section
 from ncclbench.importing.nccl_check import Checks, contradiction
+from ncclbench.importing.nccl_draft import Draft
 from ncclbench.importing.nccl_judge import TRAITS, Cell
 from ncclbench.importing.nccl_layout import Columns, NotARow, Row, split
 from ncclbench.importing.nccl_printed import Known, OpFrom, RanksFrom, printed
-from ncclbench.importing.nccl_scan import Draft
 from ncclbench.importing.nccl_words import op_in_name
 from ncclbench.importing.physics import figure
+from ncclbench.store.model import OverRanks
 
 # Of each kind of problem so many are told line by line, the rest is counted.
 _TOLD_EACH = 20
@@ -66,6 +67,8 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
         failure=draft.failure,
     )
     notes.told += draft.problems
+    if draft.mixed is not None:
+        section.devices, draft.devices = [], []
     rows, columns, rejected = _rows(draft, notes)
     cells = judge.cells_of(rows)
     if columns is not None and columns.is_cpu_time:
@@ -80,6 +83,9 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
             draft.line, f"neither text nor figures tell the collective{more}; give it with --op", "no op"
         )
     nranks, nranks_from = _ranks(draft, ops, rows, cells, listed, notes)
+    is_guess = op is None and columns is not None and not columns.printed
+    if is_guess and nranks_from == "derived" and listed is not None:
+        nranks, nranks_from = None, None  # neither the list nor columns without a header are to be believed
     equal_ranks = judge.equal_bandwidths(cells, nranks)
     is_cpu_time = columns is not None and columns.is_cpu_time
     checks = Checks(frozenset(ops), nranks, equal_ranks, is_cpu_time)
@@ -91,6 +97,7 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
             "old formula",
         )
     taken: list[Row] = []
+    usual_root = judge.usual_root(rows)
     for row in rows:
         reason = contradiction(row, checks)
         if reason is not None:
@@ -100,9 +107,13 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
             taken.append(row)
             for kind, remark in checks.remarks(row):
                 notes.add(row.line, remark, kind)
+            if usual_root is not None and row.root != usual_root:
+                notes.add(row.line, f"root {row.root}, and {usual_root} in all other rows", "roots")
     section.nranks = nranks
+    section.nhosts, section.ranks_per_host = _spread(draft, nranks)
+    over_ranks = _over_ranks(draft, op, notes) if taken else "mean"
     section.rows = [
-        printed(row, half, draft, checks, Known(op, op_from, nranks_from))
+        printed(row, half, draft, checks, Known(op, op_from, nranks_from, over_ranks))
         for row in taken
         for half in row.halves
     ]
@@ -115,6 +126,15 @@ def section_of(draft: Draft, option: str | None, file: Path, notes: Notes) -> tu
 def _rows(draft: Draft, notes: Notes) -> tuple[list[Row], Columns | None, int]:
     """Rows by the header's columns, or by those that the rows themselves show."""
     columns = draft.columns
+    if draft.mixed is not None:
+        for line, _ in draft.rows:
+            notes.add(
+                line,
+                f"row rejected: two tests write into each other ({draft.mixed}): "
+                "label their lines (pdsh, srun --label), or write a file each",
+                "rows of tests that write into each other",
+            )
+        return [], columns, len(draft.rows)
     rows, bad = _split(draft, columns) if columns is not None else ([], [])
     if draft.rows and not rows:
         found = judge.layout_of(draft.rows)
@@ -164,6 +184,29 @@ def _listed_ranks(draft: Draft, notes: Notes) -> int | None:
         notes.add(draft.line, reason, "devices")
         return None
     return most
+
+
+def _spread(draft: Draft, nranks: int | None) -> tuple[int | None, int | None]:
+    """Hosts, and ranks on the one with the most; None where not every rank is listed with its host."""
+    ranks_on = Counter(line.host for line in draft.devices)
+    is_whole = nranks is not None and {line.rank for line in draft.devices} == set(range(nranks))
+    if not is_whole or None in ranks_on or len(draft.groups) > 1:
+        return None, None
+    return len(ranks_on), max(ranks_on.values())
+
+
+def _over_ranks(draft: Draft, op: str | None, notes: Notes) -> OverRanks:
+    """What the printed times are of the ranks', as the command above the table asks (``-a``)."""
+    asked = draft.asked.get(op, {"mean"}) if op else set().union(*draft.asked.values())
+    others = sorted(asked - {"mean"})
+    if not others:
+        return "mean"
+    notes.add(
+        draft.line,
+        f"times are {others[0]} over the ranks (-a), not their mean: not paired with means",
+        "not the mean over ranks",
+    )
+    return others[0]
 
 
 def _op(
@@ -247,6 +290,9 @@ def _ranks(
         derived = by_count
     said = draft.said_ranks
     if listed is not None:
+        if not tells and _has_gaps(draft):
+            notes.add(draft.line, "not all devices are listed, and no figure tells the ranks", "ranks")
+            return None, None
         if not tells or fewest <= listed <= most:
             return listed, "header"
         shown = str(derived) if derived else f"{fewest} to {most}"
@@ -274,6 +320,12 @@ def _ranks(
         )
         return alone, "header"
     return None, None
+
+
+def _has_gaps(draft: Draft) -> bool:
+    """Whether devices were lost from the list; those who leave some out ("...") leave the last one there."""
+    ranks = {line.rank for line in draft.devices}
+    return len(ranks) <= max(ranks) and len(draft.groups) == 1 and not draft.elided
 
 
 def _per_process(draft: Draft) -> int:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from ncclbench.importing.model import Importer, Reading
-from ncclbench.importing.nccl_scan import Draft, looks_like_rows, scan
+from ncclbench.importing.nccl_draft import Draft
+from ncclbench.importing.nccl_scan import looks_like_rows
 from ncclbench.importing.nccl_section import Notes, section_of
+from ncclbench.importing.nccl_streams import scan
 
 
 def read(file: Path, op: str | None = None) -> Reading:

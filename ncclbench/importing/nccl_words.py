@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from ncclbench.environment.variables import HIDDEN, is_secret, looks_secret, without_secrets
 from ncclbench.importing.model import DeviceLine
+from ncclbench.store.model import OverRanks
 
 # The programs' names to those of COLLECTIVES; hypercube has no entry there and keeps its name.
 OPS = {
@@ -64,9 +66,16 @@ _FAILURE = re.compile(
 _NOTE = re.compile(r"Reducing maxBytes to|not supported .*Ignoring|^invalid (?:type|op) .*defaulting")
 _TRUNCATED = re.compile(r"truncated", re.IGNORECASE)
 _LETTER = re.compile(r"\w")
-_VARIABLE = re.compile(r"(?<![\w-])((?:NCCL|RCCL|UCX|FI|HSA|MSCCL|GLOO)_[A-Z0-9_]{2,60})=([^\s'\";]{1,200})")
-_SET = re.compile(r"NCCL INFO ((?:NCCL|RCCL)_[A-Z0-9_]{2,60}) set by environment to (\S{1,200}?)\.?$")
-_SECRET = re.compile(r"SECRET|TOKEN|PASSW|CREDENTIAL|_KEY")
+# The value, and what else of the word may tell that it is a secret.
+_VARIABLE = re.compile(
+    r"(?<![\w-])((?:NCCL|RCCL|UCX|FI|HSA|MSCCL|GLOO)_[A-Z0-9_]{2,60})=([^\s'\";]+)(?=(\S*))"
+)
+_SET = re.compile(r"NCCL INFO ((?:NCCL|RCCL)_[A-Z0-9_]{2,60}) set by environment to (\S+?)(\.?)$")
+_LONGEST_VALUE = 1000
+
+# Of ``-a``: what is printed of the ranks' times.
+OVER_RANKS: dict[str, OverRanks] = {"0": "rank 0", "1": "mean", "2": "min", "3": "max"}
+_AVERAGE_OPTION = re.compile(r"\s(?:-a|--average)[ =]*([0-3])(?!\S)")
 
 
 def program_op(text: str) -> str | None:
@@ -75,11 +84,26 @@ def program_op(text: str) -> str | None:
     return OPS[match[1]] if match else None
 
 
-def mentioned_ops(text: str) -> list[str]:
-    """Collectives of the programs in a command line, in order."""
-    found = [OPS[name] for name in _PROGRAM.findall(text)]
+def commands(text: str) -> list[tuple[str, OverRanks]]:
+    """Of each program in a command line, in order: its collective, and what it prints of the ranks' times."""
+    programs = list(_PROGRAM.finditer(text))
+    ends = [*(program.start() for program in programs[1:]), len(text)]
+    found = (
+        [
+            (OPS[program[1]], over_ranks(text[program.end() : end]))
+            for program, end in zip(programs, ends, strict=True)
+        ]
+        if programs
+        else []
+    )
     wrapped = _WRAPPED.search(text) if "nccl" in text else None
-    return [*found, OPS[wrapped[1]]] if wrapped else found
+    return [*found, (OPS[wrapped[1]], "mean")] if wrapped else found
+
+
+def over_ranks(arguments: str) -> OverRanks:
+    """What is printed of the ranks' times by the arguments of a program: ``-a``, the mean by default."""
+    asked = _AVERAGE_OPTION.findall(arguments)
+    return OVER_RANKS[asked[-1]] if asked else "mean"
 
 
 def op_in_name(file: Path) -> str | None:
@@ -150,13 +174,13 @@ def out_of_bounds(text: str) -> int | None:
 
 
 def failure(text: str) -> str | None:
-    """The line if it tells why a test ended early."""
-    return text.strip()[:300] if _FAILURE.search(text) else None
+    """The line if it tells why a test ended early, without secrets."""
+    return shown(text)[:300] if _FAILURE.search(text) else None
 
 
 def note(text: str) -> str | None:
-    """The line if it tells that the test did something else than asked."""
-    return text.strip(" #")[:200] if _NOTE.search(text) else None
+    """The line if it tells that the test did something else than asked, without secrets."""
+    return shown(text.strip(" #"))[:200] if _NOTE.search(text) else None
 
 
 def is_elision(text: str) -> bool:
@@ -168,9 +192,18 @@ def is_elision(text: str) -> bool:
 
 
 def variables(text: str) -> dict[str, str]:
-    """Variables of communication libraries set in a command line or told by NCCL, without secrets."""
+    """Variables of communication libraries, set in a command line or told by NCCL, without secrets."""
     found = _SET.findall(text) if "set by environment" in text else _VARIABLE.findall(text)
-    return {name: value for name, value in found if not _SECRET.search(name)}
+    return {
+        name: HIDDEN if is_secret(name, value + rest) else value[:_LONGEST_VALUE]
+        for name, value, rest in found
+    }
+
+
+def shown(text: str) -> str:
+    """A line that is recorded as it stands, without what looks like a secret."""
+    words = " ".join(without_secrets(text.split()))
+    return HIDDEN if looks_secret(words) else words
 
 
 def version_of_code(code: str) -> str:

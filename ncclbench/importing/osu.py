@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ncclbench.importing.lines import lines
-from ncclbench.importing.model import REJECTED, Importer, Reading, Section
+from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, REJECTED, Importer, Reading, Section
 from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
 from ncclbench.importing.physics import figure
@@ -73,7 +73,7 @@ _BINARIES = {
 _DTYPES = {"MPI_CHAR": "int8", "MPI_INT": "int32", "MPI_FLOAT": "float32"}
 
 # Two decimals are printed of each.
-_ROUNDING_US = 0.01
+_ROUNDING = 0.01
 
 _TITLE = re.compile(
     r"#\s*OSU\s+(?P<library>\S+(?:\s+MANAGED)?)\s+(?P<name>\S.*?)\s+Test(?:\s+v(?P<version>[\w.+-]{1,20}))?\s*",
@@ -123,11 +123,13 @@ class _Table:
         figures = {name: found.value for name, text in cells.items() if (found := figure(text)) is not None}
         time_us, algbw_GBs, derived = self._speed(nbytes, figures)
         factor = _factor(self.test.op, nranks)
+        share = _ROUNDING / 2 / figures.get("bandwidth", time_us)  # of a value that its rounding may be
         count = self._count(size, nranks)
         redop = "sum" if self.test.op in COLLECTIVES and COLLECTIVES[self.test.op].reduces else None
         failed = cells.get("validation", "").lower() == "fail"
         derived |= {"busbw_GBs": factor is not None, "nbytes": nbytes != size, "count": count is not None}
-        derived |= {"redop": redop is not None, "wrong": failed}
+        derived |= {"redop": redop is not None}
+        reason = None if size else "an empty message: it has a latency and no bandwidth"
         return Printed(
             arm="",
             op=self.test.op,
@@ -144,14 +146,18 @@ class _Table:
             time_us=time_us,
             algbw_GBs=algbw_GBs,
             busbw_GBs=None if factor is None else algbw_GBs * factor,
-            wrong=int(failed) if "validation" in cells else None,
+            time_half_us=time_us * share,
+            algbw_half_GBs=algbw_GBs * share,
+            busbw_half_GBs=None if factor is None else algbw_GBs * factor * share,
+            wrong=0 if "validation" in cells and not failed else None,
+            failed=failed,
             min_us=figures.get("min"),
             max_us=figures.get("max"),
             p50_us=figures.get("p50") if "average" in figures else None,
             p99_us=figures.get("p99") if "average" in figures else None,
             derived=tuple(name for name, is_derived in derived.items() if is_derived),
             line=number,
-            reason=None if size else "an empty message: it has a latency and no bandwidth",
+            reason="validation failed; how many elements were wrong is not printed" if failed else reason,
         )
 
     def _speed(self, nbytes: int, figures: Mapping[str, float]) -> tuple[float, float, dict[str, bool]]:
@@ -169,11 +175,7 @@ class _Table:
         time_us = figures.get("average", 0.0)
         if not time_us:
             raise NotARow("no time above 0 in it")
-        if (
-            not figures.get("min", 0.0) - _ROUNDING_US
-            <= time_us
-            <= figures.get("max", math.inf) + _ROUNDING_US
-        ):
+        if not figures.get("min", 0.0) - _ROUNDING <= time_us <= figures.get("max", math.inf) + _ROUNDING:
             raise NotARow(f"the average of {time_us:g} us lies outside of its own minimum and maximum")
         return time_us, nbytes / time_us / 1e3, {"algbw_GBs": True}
 
@@ -200,6 +202,7 @@ class _Reader:
     def __init__(self, file: Path) -> None:
         self.reading = Reading(file, "osu")
         self._table: _Table | None = None
+        self._rows_left = MOST_ROWS
         # Ranks of command lines that no table followed yet, by operation.
         self._launched: defaultdict[str, set[int]] = defaultdict(set)
         self._command = ""
@@ -243,6 +246,12 @@ class _Reader:
                 number, f"OSU's {title['name'][:60]!r} test is none of those that are imported", "tests"
             )
             return
+        if len(self.reading.sections) >= MOST_SECTIONS:
+            self._table = None
+            self._notes.add(
+                number, f"more than {MOST_SECTIONS:,} tables: those from here on are left out", "tables"
+            )
+            return
         launched = self._launched.pop(test.op, set())
         nranks = test.nranks or (launched.pop() if len(launched) == 1 else None)
         section = Section("osu", number, version=title["version"], nranks=nranks)
@@ -263,13 +272,17 @@ class _Reader:
             self.reading.rows_rejected += 1
             self._notes.add(number, f"{REJECTED}{reason}", "rows rejected")
             return
+        if not self._rows_left:
+            self._notes.add(
+                number, f"more than {MOST_ROWS:,} rows: those from here on are left out", "too many rows"
+            )
+            return
+        self._rows_left -= 1
         table.section.rows.append(row)
         table.section.row_lines += 1
-        if row.wrong:
+        if row.failed:
             self._notes.add(
-                number,
-                "validation failed; how many elements were wrong is not printed: 1 stands for it",
-                "failed",
+                number, "validation failed; how many elements were wrong is not printed", "failed"
             )
 
     def _note_launch(self, line: str) -> None:

@@ -16,7 +16,7 @@ import msgspec
 
 from ncclbench.errors import RequestError
 from ncclbench.importing.lines import lines
-from ncclbench.importing.model import REJECTED, Importer, Reading, Section
+from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, REJECTED, Importer, Reading, Section
 from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
 from ncclbench.importing.physics import (
@@ -121,6 +121,7 @@ class _Reader:
         self._op = op
         self._job = _Job()
         self._table: _Table | None = None
+        self._rows_left = MOST_ROWS
         self._notes = Notes()
 
     def read(self, source: Iterator[tuple[int, str]]) -> Reading:
@@ -163,6 +164,11 @@ class _Reader:
                 number, f"a table of {what} communication: none of its figures is imported", "tables"
             )
             return
+        if len(self.reading.sections) >= MOST_SECTIONS:
+            self._notes.add(
+                number, f"more than {MOST_SECTIONS:,} tables: those from here on are left out", "tables"
+            )
+            return
         section = Section("param", number, nranks=self._job.nranks, settings=dict(self._job.settings))
         section.settings["time"] = "median over ranks of each rank's mean"
         self._table = _Table(section, names, self._job.mode, None)
@@ -178,6 +184,12 @@ class _Reader:
             self.reading.rows_rejected += 1
             self._notes.add(number, f"{REJECTED}{reason}", "rows rejected")
             return
+        if not self._rows_left:
+            self._notes.add(
+                number, f"more than {MOST_ROWS:,} rows: those from here on are left out", "too many rows"
+            )
+            return
+        self._rows_left -= 1
         table.section.rows.append(row)
         table.section.row_lines += 1
 
@@ -216,7 +228,11 @@ class _Reader:
             time_us=time.value,
             algbw_GBs=algbw.value,
             busbw_GBs=busbw.value,
+            time_half_us=time.half,
+            algbw_half_GBs=algbw.half,
+            busbw_half_GBs=busbw.half,
             wrong=None,
+            over_ranks="median",
             min_us=figures["min"].value if "min" in figures else None,
             max_us=figures["max"].value if "max" in figures else None,
             p50_us=time.value,
@@ -224,7 +240,9 @@ class _Reader:
             line=number,
         )
         if not nbytes:
-            return msgspec.structs.replace(row, time_us=None, reason="a size of 0 is no operation")
+            return msgspec.structs.replace(
+                row, time_us=None, time_half_us=None, reason="a size of 0 is no operation"
+            )
         _check(row, figures)
         return row
 

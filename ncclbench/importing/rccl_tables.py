@@ -8,21 +8,19 @@ Strings are quoted in CSV, too; the header of CSV lacked ``nodes`` until 2026, a
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import NamedTuple
 
 from ncclbench.errors import RequestError
+from ncclbench.importing.json_parts import Cell, Parts, decode
 from ncclbench.importing.lines import lines
-from ncclbench.importing.model import REJECTED, DeviceLine, Importer, Reading, Section
+from ncclbench.importing.model import MOST_ROWS, REJECTED, DeviceLine, Importer, Reading, Section
+from ncclbench.importing.nccl_draft import Draft
 from ncclbench.importing.nccl_layout import parse_header
-from ncclbench.importing.nccl_scan import MOST_ROWS, Draft
 from ncclbench.importing.nccl_section import Notes, section_of
 from ncclbench.importing.nccl_words import OPS
 from ncclbench.importing.source import decoded, read_bytes
@@ -53,9 +51,11 @@ _NAMES = {
     "#wrong": "wrong",
 }
 _NEEDED = {"name", "size", "in place", "time", "algbw", "busbw"}
+# The same as its CSV has them.
+CSV_NAMES = ("collective", "size", "inPlace", "time", "algbw", "busbw")
 _TABLE = ("size", "type", "redop", "time", "algbw", "busbw", "wrong")
-_HEADER = re.compile(r"^\W*(?:numCycle\W+)?collective\W[^\n]{1,200},\s*algbw,\s*busbw", re.MULTILINE)
-_BARE = re.compile(r":\s*(-?(?:inf|nan))\b")
+_HEADER = re.compile(r"^\W*(?:numCycle\W+)?collective\W[^\n]*,\s*algbw,\s*busbw", re.MULTILINE)
+_OPENING = re.compile(rb"\s*\[")
 
 Record = Mapping[str, str]
 
@@ -104,17 +104,16 @@ def read_csv(file: Path, op: str | None) -> Reading:
 def _taken(
     entries: Iterable[tuple[int, Record | _Torn]], reading: Reading, notes: Notes
 ) -> Iterator[tuple[int, Record]]:
-    """The records, at most MOST_ROWS; of others it is noted why they are none."""
-    taken = 0
-    for line, entry in entries:
+    """The records among the first MOST_ROWS entries; of others it is noted why they are none."""
+    for number, (line, entry) in enumerate(entries):
+        if number == MOST_ROWS:
+            notes.add(line, f"more than {MOST_ROWS:,} rows: those from here on are left out")
+            return
         if isinstance(entry, _Torn):
             reading.rows_rejected += 1
             notes.add(line, f"{REJECTED}{entry}", "rows that hold no numbers or not all")
-        elif taken < MOST_ROWS:
-            taken += 1
-            yield line, entry
         else:
-            notes.add(line, f"more than {MOST_ROWS:,} rows: those from here on are left out", "too many")
+            yield line, entry
 
 
 def _json_lines(file: Path) -> Iterator[tuple[int, Record | _Torn]]:
@@ -123,24 +122,31 @@ def _json_lines(file: Path) -> Iterator[tuple[int, Record | _Torn]]:
         if not text.startswith("{"):
             continue
         try:
-            value = json.loads(_BARE.sub(r':"\1"', text))
-        except (ValueError, RecursionError):
+            value = decode(text.encode(), dict[str, Cell])
+        except ValueError:
             yield number, _Torn("no whole record: cut or torn")
             continue
         yield number, _record(value)
 
 
 def _json_document(file: Path) -> Iterator[tuple[int, Record | _Torn]]:
+    """The records of one list that something else has written again."""
     content = read_bytes(file, _MOST_BYTES)
-    try:
-        values = msgspec.json.decode(_BARE.sub(r':"\1"', decoded(content)), type=list[dict[str, Any]])
-    except (ValueError, RecursionError) as error:
-        reason = " ".join(str(error).split())[:80]
-        raise RequestError(
-            f"{file} is no JSON of rccl-tests ({reason}): give the file as it was written"
-        ) from None
-    for number, value in enumerate(values, start=1):
-        yield number, _record(value)
+    if content.startswith((b"\xff\xfe", b"\xfe\xff", b"\xef\xbb\xbf")):
+        content = decoded(content).encode()
+    opening = _OPENING.match(content)
+    if opening is None:
+        raise RequestError(f"{file} is no JSON of rccl-tests: give the file as it was written")
+    records = Parts(content, opening.end())
+    for number, _ in enumerate(records, start=1):
+        value = records.value()
+        if value is None:
+            yield number, _Torn("no whole record: cut or torn")
+            return
+        try:
+            yield number, _record(decode(value, dict[str, Cell]))
+        except ValueError:
+            yield number, _Torn("no record")
 
 
 def _csv_lines(file: Path, notes: Notes) -> Iterator[tuple[int, Record | _Torn]]:
@@ -167,16 +173,14 @@ def _csv_lines(file: Path, notes: Notes) -> Iterator[tuple[int, Record | _Torn]]
             yield number, dict(zip(header, (cell.strip() for cell in cells), strict=True))
 
 
-def _record(value: Any) -> Record | _Torn:
+def _record(value: Mapping[str, Cell]) -> Record | _Torn:
     """A record of JSON under our names, as text."""
-    if not isinstance(value, dict):
-        return _Torn("no record")
     record = {_NAMES.get(str(name).lower(), str(name)): _text(entry) for name, entry in value.items()}
     missing = _NEEDED - set(record)
     return _Torn(f"it lacks {', '.join(sorted(missing))}") if missing else record
 
 
-def _text(value: Any) -> str:
+def _text(value: Cell) -> str:
     """As rccl-tests writes it: six decimals of a number that has any."""
     return f"{value:.6f}" if isinstance(value, float) else str(value)[:100]
 
@@ -245,11 +249,7 @@ def recognises_json(text: str, name: str) -> int:
 
 def recognises_csv(text: str, name: str) -> int:
     """How sure it is, 0 to 100."""
-    return (
-        97
-        if re.search(r"^\W*(?:numCycle\W+)?collective\W[^\n]*,\s*algbw,\s*busbw", text, re.MULTILINE)
-        else 0
-    )
+    return 97 if _HEADER.search(text) else 0
 
 
 RCCL_JSON = Importer(

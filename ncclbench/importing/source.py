@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -106,6 +107,21 @@ def first_text(path: Path) -> str:
     if head[_TAR_MAGIC_AT : _TAR_MAGIC_AT + 5] == b"ustar":
         raise RequestError(f"{path} is an archive: unpack it first, with tar xf")
     return decoded(head)
+
+
+def last_text(path: Path) -> str:
+    """The end of a file of which ``first_text`` is not the whole, as long at most.
+
+    Raises:
+        RequestError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            length = file.seek(0, os.SEEK_END)
+            file.seek(max(SNIFFED_BYTES, length - SNIFFED_BYTES))
+            return file.read(SNIFFED_BYTES).decode("utf-8", "replace")
+    except OSError as error:
+        raise RequestError(f"cannot read {path}: {error.strerror}") from None
 
 
 def decoded(content: bytes) -> str:

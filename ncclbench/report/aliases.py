@@ -117,6 +117,11 @@ class Aliases:
             self._known.setdefault(name.casefold(), Known("run", whole))
         return alias
 
+    def know_file(self, name: str) -> None:
+        """Learn the name of a file that was read, with the folder it lies in and without."""
+        self._paths[name] = self._alias("path", name)
+        self._known.setdefault(name.rpartition("/")[2].casefold(), Known("path", name))
+
     def set_exact(self, text: str, alias: str) -> None:
         """A text that is always this alias."""
         self._exact[text] = alias

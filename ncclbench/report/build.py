@@ -18,7 +18,7 @@ from markupsafe import Markup
 from ncclbench import __version__
 from ncclbench.report.figures import Figure
 from ncclbench.report.imported import worded
-from ncclbench.report.model import Family, Report, Row, Source
+from ncclbench.report.model import Family, Report, Row, Source, tabled
 from ncclbench.report.packing import packed, packed_plotlyjs
 from ncclbench.report.panels import PANELS
 from ncclbench.report.panels.panel import Panel, Subject
@@ -101,7 +101,7 @@ def render(report: Report, notice: Sequence[str] = ()) -> str:
         created=[(source.label, source.run.meta.get("created")) for source in report.sources],
         notice=notice,
         families=report.families,
-        rows=report.rows,
+        rows=tabled(report.rows),
     )
 
 

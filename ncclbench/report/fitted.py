@@ -12,30 +12,31 @@ from ncclbench.stats.fits import CurveFit
 from ncclbench.units import format_bytes
 
 DESCRIPTION = (
-    "Time = latency + size / bandwidth, fitted to the logarithms in up to three segments, since protocols "
-    "change with the size. In brackets: 95 % intervals."
+    "Time = time at no size + size / bandwidth, fitted to the logarithms in up to three segments, since "
+    "protocols change with the size. In brackets: 95 % intervals."
 )
 
 # What the columns are, for the page to say.
 WORDS = {
-    "latency": "time of a message of no size, from the smallest sizes",
+    "at no size": "time of a message of no size, from the smallest sizes: a latency where each operation is "
+    "waited for or follows in a graph, else the shortest time per operation in a row",
     "bandwidth": "bus bandwidth that the largest sizes come near to",
     "half bandwidth from": "size from which the curve stays above half of that bandwidth (n_1/2)",
-    "latency-bound up to": "size at which an operation takes twice its latency; beyond it size counts more",
+    "twice that at": "size at which an operation takes twice the time at no size; beyond it size counts more",
 }
 
 Line = dict[str, Any]
 
 
 def fit_line(found: CurveFit) -> Line:
-    """The cells of one curve: ``latency``, ``bandwidth``, ``half`` and ``bound``, and a ``note``."""
+    """The cells of one curve in the order of ``WORDS``, and a ``note``."""
     figures = found.fit.figures
     bandwidth = figures["bandwidth_GBs"]
     if found.factor:
         bandwidth = _times(bandwidth, found.factor)
     return {
         "cells": [
-            _cell(figures["latency_us"], time_text),
+            _cell(figures["latency_us"], time_text, found.alpha_is),
             _cell(bandwidth, rate_text),
             _cell(figures["half_bytes"], size_text),
             _cell(figures["latency_bound_bytes"], size_text),
@@ -66,10 +67,10 @@ def note_text(found: CurveFit) -> str:
 
 
 _NAMES = {
-    "latency_us": "latency",
+    "latency_us": "at no size",
     "bandwidth_GBs": "bandwidth",
     "half_bytes": "half of it",
-    "latency_bound_bytes": "latency-bound",
+    "latency_bound_bytes": "twice that",
 }
 
 
@@ -95,10 +96,11 @@ def _times(estimate: Estimate, factor: float) -> Estimate:
     return Estimate(value, low, high, estimate.why)
 
 
-def _cell(estimate: Estimate, text: Callable[[float], str]) -> dict[str, str]:
+def _cell(estimate: Estimate, text: Callable[[float], str], what: str = "") -> dict[str, str]:
+    """A figure; ``what``: what it is, where the column does not tell."""
     if estimate.value is None:
-        return {"value": "–", "interval": "", "why": estimate.why or ""}
+        return {"value": "–", "interval": "", "what": "", "why": estimate.why or ""}
     interval = ""
     if estimate.low is not None and estimate.high is not None:
         interval = f"[{text(estimate.low)}, {text(estimate.high)}]"
-    return {"value": text(estimate.value), "interval": interval, "why": estimate.why or ""}
+    return {"value": text(estimate.value), "interval": interval, "what": what, "why": estimate.why or ""}

@@ -141,6 +141,19 @@ HOME = re.compile(r"/(?:home|homes|Users|nethome)/([A-Za-z0-9_][\w.-]*)|(?<![\w/
 # "somebody@": who, where the place is one word.
 AT = re.compile(r"(?<![\w.+-])([A-Za-z_][\w.-]*)@([A-Za-z0-9-]+)((?:\.[A-Za-z0-9-]+)*\.[A-Za-z]{2,})?")
 
+_NAME = r"[^\W_][\w.-]*"
+# Hosts in what programs and launchers print of failures and ranks, by the fixed words around them.
+PRINTED_HOSTS = re.compile(
+    rf"(?<![\w.-])(?:({_NAME}): Test (?:\w+ )?failure"  # nccl-tests, where it fails
+    rf"|\.\. ({_NAME}) pid \d+: Test failure"
+    rf"|Pid +\d+ on +({_NAME}) device\b"  # its ranks
+    rf"|({_NAME}):\d+:\d+ \[\d+\] NCCL (?:INFO|WARN|ERROR)\b"
+    rf"|srun: error: ({_NAME}(?:\[[\d,-]+\])?): tasks? \d"
+    rf"|STEP [\d.]+ ON ({_NAME}) CANCELLED"
+    rf"|PID \d+ on (?:node|host) ({_NAME}) exited"  # mpirun
+    rf"|\[({_NAME}):\d{{3,}}\])"
+)
+
 
 @cache
 def kind_of_key(key: str, above: str) -> str | None:

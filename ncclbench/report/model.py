@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,11 @@ Row = dict[str, Any]
 
 # What makes two rows of one operation different curves, but for the arm and the mode.
 AXES = ("dtype", "redop", "root", "topology", "async", "in_place", "nranks")
+
+# So that a page opens at once and can be sent: of more rows the table shows the first, and figures draw every
+# second, third ... of each curve. summary.csv and --json have all.
+MOST_TABLED = 2_000
+MOST_DRAWN = 5_000
 
 _COLOURS = 6
 _SYMBOLS = ("circle", "square", "diamond", "triangle-up", "triangle-down", "cross")
@@ -93,6 +100,7 @@ class Report:
         machines: by run label, what each was measured on.
         families: in the order of the plans.
         series: by (run label, arm).
+        stride: of how many neighbours in a curve one is drawn.
     """
 
     sources: list[Source]
@@ -101,12 +109,14 @@ class Report:
     machines: dict[str, Machine] = field(init=False)
     families: dict[str, Family] = field(init=False)
     series: dict[tuple[str, str], Series] = field(init=False)
+    stride: int = field(init=False)
     _by_family: dict[str, list[Row]] = field(init=False)
 
     def __post_init__(self) -> None:
         self.machines = {source.label: machine_of(source.run) for source in self.sources}
         self.families = families_of(self.rows)
         self.series = {}
+        self.stride = math.ceil(sum(1 for _ in good_rows(self.rows)) / MOST_DRAWN) or 1
         self._by_family = {}
         several_runs = len(self.sources) > 1
         for row in self.rows:
@@ -137,7 +147,7 @@ class Report:
         return [row for source in self.sources for row in source.comparisons]
 
     def measured(self, family: str) -> dict[str, dict[tuple[str, str], list[Row]]]:
-        """A family's rows with good data: by mode, then by (run, arm), in order of size.
+        """A family's rows with good data: by mode, then by (run, arm), in order of size; some of very many.
 
         Modes come in the order in which they answer the question for latency.
         """
@@ -147,7 +157,24 @@ class Report:
             found[mode] = {}
         for row in rows:
             found[row["mode"]].setdefault((row["run"], row["arm"]), []).append(row)
-        return found
+        if self.stride == 1:
+            return found
+        # The last one is the largest, where most is read off.
+        return {
+            mode: {arm: rows[::-1][:: self.stride][::-1] for arm, rows in curves.items()}
+            for mode, curves in found.items()
+        }
+
+
+def tabled(rows: Sequence[Row]) -> list[Row]:
+    """The rows that a page's table shows, in their order: of very many the first, and all of wrong data."""
+    if len(rows) <= MOST_TABLED:
+        return list(rows)
+    wrong = [place for place, row in enumerate(rows) if row["status"] == "wrong"][:MOST_TABLED]
+    others = itertools.islice(
+        (place for place, row in enumerate(rows) if row["status"] != "wrong"), MOST_TABLED - len(wrong)
+    )
+    return [rows[place] for place in sorted((*wrong, *others))]
 
 
 def families_of(rows: Sequence[Row]) -> dict[str, Family]:

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ncclbench.environment.variables import without_secrets
+from ncclbench.environment.variables import HIDDEN, is_secret, looks_secret, without_secrets
 from ncclbench.errors import MeasurementError
 from ncclbench.report.aliases import Aliases
-from ncclbench.report.identifying import AT, HOME, kind_of_key
+from ncclbench.report.identifying import AT, HOME, PRINTED_HOSTS, kind_of_key
 from ncclbench.store.model import Run
 
 if TYPE_CHECKING:
@@ -30,8 +30,15 @@ if TYPE_CHECKING:
 
 # Options of ncclbench whose value is a path, though it may hold no slash.
 _PATH_OPTIONS = ("--out", "--resume", "--csv", "--against", "--base", "--new", "--compare-with")
+# Variables stand under these.
+_VARIABLES = ("variables", "environment")
+# Those of import that are no value of the word before them.
+_FLAGS = ("--json", "--redact")
 # Shorter numbers cannot be told from others in a text.
 _SHORTEST_JOB = 4
+_LEFT_OUT = re.compile(rf"([=:]\s*)?{re.escape(HIDDEN)}")
+# Shorter secrets cannot be told from words.
+_SHORTEST_SECRET = 8
 
 
 class Redactor:
@@ -45,6 +52,9 @@ class Redactor:
     def __init__(self, runs: Sequence[Run]) -> None:
         """Learn from the runs, in this order: the first host of the first one is node-1."""
         self.aliases = Aliases()
+        self._shown: dict[str, str] = {}
+        self._secrets: set[str] = set()
+        self._commits: set[str] = set()
         self._learn_owner()
         for run in runs:
             self._learn(run.meta, "", "")
@@ -52,6 +62,10 @@ class Redactor:
             for text in texts_of(run):
                 self._learn_text(text)
         folders = [self.aliases.know_run(run.folder) for run in runs]
+        arms = {arm.id for run in runs for arm in run.plan.arms}
+        for file in dict.fromkeys(file for run in runs for file in _files(run)):
+            if file not in arms:  # a file may be called like its tool
+                self.aliases.know_file(file)
         for run in runs:
             for host in _hosts(run):
                 self.aliases.host(host)
@@ -74,20 +88,22 @@ class Redactor:
             # A side is called by its run's label, by its folder where there is none, or as it was typed.
             for name in (str(run.folder), *([] if run.meta.get("label") else [run.folder.name])):
                 label = re.sub(rf"(?<![\w/.-]){re.escape(name)}/?(?![\w-])", shown.folder.name, label)
-        arm = None if side.arm is None else self.aliases.text(side.arm)
-        return dataclasses.replace(side, runs=runs, arm=arm, label=self.aliases.text(label))
+        arm = None if side.arm is None else self._text(side.arm)
+        return dataclasses.replace(side, runs=runs, arm=arm, label=self._text(label))
 
     def check(self, texts: Iterable[str]) -> None:
-        """Look for every name that was replaced in what is about to be written.
+        """Look for every name and secret that was replaced in what is about to be written.
 
         Raises:
             MeasurementError: one is there; the line does not say which.
         """
         for text in texts:
-            if (kind := self.aliases.leak(text)) is not None:
+            kind = self.aliases.leak(text)
+            found = "what looks like a secret" if any(each in text for each in self._secrets) else None
+            if kind is not None or found is not None:
                 raise MeasurementError(
-                    f"the redacted output would still tell the name of a {kind}, so it was not written: "
-                    "this is a fault in ncclbench"
+                    f"the redacted output would still tell {found or f'the name of a {kind}'}, so it was not "
+                    "written: this is a fault in ncclbench"
                 )
 
     def _learn_owner(self) -> None:
@@ -108,6 +124,8 @@ class Redactor:
                 self._learn(entry, key, above)
         elif isinstance(value, str | int) and not isinstance(value, bool):
             kind = kind_of_key(key, above)
+            if key == "torch_git":
+                self._commits.add(str(value).split()[0] if str(value).strip() else "")
             if kind == "job" and len(str(value)) >= _SHORTEST_JOB:
                 self.aliases.know(kind, str(value))
             elif kind in ("host", "user", "site") and isinstance(value, str):
@@ -116,6 +134,11 @@ class Redactor:
                     self.aliases.know(kind, host if host and port.isdecimal() else name)
 
     def _learn_text(self, text: str) -> None:
+        for match in PRINTED_HOSTS.finditer(text):
+            name = next(filter(None, match.groups()))
+            if any(char.isalpha() for char in name):
+                # Of a list the first: the others look like it.
+                self.aliases.know("host", re.sub(r"\[(\d+).*", r"\1", name))
         if "/" in text:
             for match in HOME.finditer(text):
                 self.aliases.know("user", match[1] or match[2])
@@ -129,12 +152,13 @@ class Redactor:
         arms = dict.fromkeys(arm.id for run in runs for arm in run.plan.arms)
         taken: Counter[str] = Counter()
         for arm in arms:
-            alias = self.aliases.text(arm)
+            alias = self._text(arm)
             taken[alias] += 1
             self.aliases.set_exact(arm, alias if taken[alias] == 1 else f"{alias}#{taken[alias]}")
         for run in runs:
             for entry in run.plan.cases:
                 self.aliases.set_exact(entry.case.key, self._walk(entry.case, "", "").key)
+        self._shown.clear()
 
     def _walk(self, value: Any, key: str, above: str) -> Any:
         """The same value with every text in it replaced, whatever it is made of.
@@ -145,8 +169,10 @@ class Redactor:
             above: the key of that dictionary.
         """
         if isinstance(value, str):
+            if above in _VARIABLES and value != HIDDEN and is_secret(key, value):
+                return HIDDEN
             kind = kind_of_key(key, above)
-            return self.aliases.text(value) if kind is None else self._named(kind, value, key)
+            return self._text(value) if kind is None else self._named(kind, value, key)
         if isinstance(value, int) and not isinstance(value, bool):
             kind = kind_of_key(key, above)
             return self.aliases.named(kind, str(value)) if kind in ("job", "id") else value
@@ -164,6 +190,34 @@ class Redactor:
             changes = self._changes(value, [field.name for field in dataclasses.fields(value) if field.init])
             return dataclasses.replace(value, **changes) if changes else value
         return value
+
+    def _text(self, text: str) -> str:
+        """A text without names, and without what looks like a secret: nobody has looked at a run from
+        elsewhere, or at what was typed into a label."""
+        shown = self._shown.get(text)
+        if shown is None:
+            shown = self.aliases.text(text)
+            if looks_secret(self._unknown(shown)):
+                shown = self._without_secrets(shown)
+            self._shown[text] = shown
+        return shown
+
+    def _without_secrets(self, text: str) -> str:
+        words = re.split(r"(\s+)", text)
+        for place, new in zip(range(0, len(words), 2), without_secrets(words[::2]), strict=True):
+            if words[place] != new and words[place] not in self._commits:
+                if len(words[place]) >= _SHORTEST_SECRET:
+                    self._secrets.add(words[place])
+                words[place] = new
+        rest = "".join(words)
+        # One may go over several words.
+        return HIDDEN if looks_secret(self._unknown(rest)) else rest
+
+    def _unknown(self, text: str) -> str:
+        """A text without what only looks like a secret: one left out before, the commit of torch's build."""
+        for commit in self._commits:
+            text = text.replace(commit, "")
+        return _LEFT_OUT.sub(lambda match: "=," if match[1] else "-", text)
 
     def _named(self, kind: str, text: str, key: str) -> str:
         # A host that is called localhost is a host by its own name, and nobody's address elsewhere.
@@ -191,15 +245,16 @@ class Redactor:
     def _command(self, words: Sequence[Any]) -> list[str]:
         """A command line: arguments that are paths become path-1, secrets are left out."""
         hidden = without_secrets([str(word) for word in words])
-        shown = [self.aliases.text(hidden[0].rpartition("/")[2])] if hidden else []
+        files = set(_operands(hidden))
+        shown = [self._text(hidden[0].rpartition("/")[2])] if hidden else []
         for before, word in itertools.pairwise(hidden):
             name, equals, value = word.partition("=") if word.startswith("--") else ("", "", word)
-            is_path = before in _PATH_OPTIONS or name in _PATH_OPTIONS
+            is_path = before in _PATH_OPTIONS or name in _PATH_OPTIONS or word in files
             is_path = is_path or ("/" in value and not re.search(r"[<>=\s]|://", value))
             if is_path and value and not value.startswith("-"):
                 shown.append(f"{name}{equals}{self.aliases.named('path', value)}")
             else:
-                shown.append(self.aliases.text(word))
+                shown.append(self._text(word))
         return shown
 
 
@@ -241,6 +296,28 @@ def _entries(entries: Mapping[Any, Any], key: str) -> Iterator[tuple[Any, str, A
     for name, below in entries.items():
         told = {"value": key, "values": what, "base": what, "new": what}.get(name)
         yield name, told or str(name), below
+
+
+def _files(run: Run) -> Iterator[str]:
+    """Names of the files that a run was read from, as they were told and as they were typed."""
+    for entry in (run.meta.get("imported") or {}).get("files") or ():
+        if isinstance(entry, Mapping) and isinstance(entry.get("file"), str):
+            yield entry["file"].strip()
+    command = run.meta.get("command")
+    yield from _operands(
+        [str(word) for word in command] if isinstance(command, list) else str(command).split()
+    )
+
+
+def _operands(words: Sequence[str]) -> Iterator[str]:
+    """The files in a command line of ``import``; none in any other."""
+    if "import" not in words[1:4]:  # ncclbench import, python -m ncclbench import
+        return
+    start = words.index("import", 1)
+    for before, word in itertools.pairwise(words[start:]):
+        is_value = before.startswith("-") and before != "-" and "=" not in before and before not in _FLAGS
+        if not word.startswith("-") and not is_value and word not in ("", HIDDEN):
+            yield word
 
 
 def _hosts(run: Run) -> Iterator[str]:

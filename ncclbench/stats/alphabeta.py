@@ -1,6 +1,7 @@
 """Latency and bandwidth of a curve of times over message sizes: the alpha-beta model, in segments.
 
-The model is Hockney's: time = alpha + size / beta, with the latency alpha, the asymptotic bandwidth beta
+The model is Hockney's: time = alpha + size / beta, with the latency alpha (of operations that follow each
+other without a wait the shortest time per operation, which is no latency), the asymptotic bandwidth beta
 (his r_inf) and the half-performance size n_1/2 = alpha * beta, at which half of beta is reached (R. W.
 Hockney, "The communication challenge for MPP: Intel Paragon and Meiko CS-2", Parallel Computing 20, 1994).
 A library that changes its protocol or algorithm with the size has other parameters from there on, so that a
@@ -262,7 +263,7 @@ def _unlike(sizes: Curve, residuals: Curve, unexplained: float) -> str:
     jumps = np.abs(np.diff(residuals))
     place = format_bytes(int(sizes[int(jumps.argmax()) + 1]))
     return (
-        f"times are {100 * unexplained:.0f} % off latency plus size over bandwidth, in up to "
+        f"times are {100 * unexplained:.0f} % off alpha plus size over bandwidth, in up to "
         f"{MOST_SEGMENTS} segments: they go in steps, the largest at {place}"
     )
 
@@ -330,7 +331,7 @@ def _reasons(sizes: Curve, segments: Sequence[Segment]) -> dict[str, str]:
         why = f"at {format_bytes(int(sizes[0]))} the time already goes with the size: begin smaller (-b)"
         reasons |= {"latency_us": why, "latency_bound_bytes": why}
     elif _latency_bound_bytes(segments) is None:
-        reasons["latency_bound_bytes"] = f"still bound by latency at {format_bytes(int(sizes[-1]))}"
+        reasons["latency_bound_bytes"] = f"not yet at {format_bytes(int(sizes[-1]))}"
     own = sizes[sizes >= last.first_bytes]
     if (own >= last.half_bytes).sum() < FEWEST_BEYOND:
         why = f"not reached at {format_bytes(int(sizes[-1]))}: measure larger sizes (-e)"

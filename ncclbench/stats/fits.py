@@ -19,6 +19,13 @@ from ncclbench.tables.statistics import STATISTICS
 # What is alike along a curve.
 KEYS = ("op", "dtype", "redop", "root", "topology", "mode", "async", "in_place", "nranks", "arm")
 
+# What alpha is by the mode. Operations that follow each other without a wait overlap: that is no latency.
+_ALPHA_IS = {
+    "isolated": "latency",
+    "graph": "latency",
+    "back-to-back": "time per operation, back to back",
+}
+
 # The name of what curves of printed means are of.
 MEAN = "mean"
 
@@ -46,10 +53,16 @@ class CurveFit:
     factor: float | None
     fit: Fit
 
+    @property
+    def alpha_is(self) -> str:
+        """What the figure called ``latency_us`` is in words: only of operations that wait a latency."""
+        return _ALPHA_IS.get(self.keys["mode"], "time per operation")
+
     def to_json(self) -> dict[str, Any]:
         """Plain data. Each figure has ``_low`` and ``_high`` (of 95 %) and ``_reason`` beside it."""
         row = {**self.keys, "statistic": self.statistic, "unit": self.unit, "units": self.fit.units}
         row |= {"sizes": self.fit.sizes, "misfit": self.fit.misfit, "reason": self.fit.why}
+        row["latency_is"] = self.alpha_is
         for name in FIGURES:
             estimate = self.fit.figures[name]
             row |= {name: estimate.value, f"{name}_low": estimate.low, f"{name}_high": estimate.high}

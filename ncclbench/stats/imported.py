@@ -18,10 +18,10 @@ MEANS_ONLY = "imported: means only, no intervals"
 def imported_row(printed: Printed, meta: Mapping[str, Any]) -> dict[str, Any]:
     """The row of one printed mean.
 
-    ``median_us`` and ``mean_rank_us`` are that mean: the tools average over ranks where they are not asked
-    for anything else. Bandwidths are those printed; where rounding left nothing of them (0.00 at 8 bytes), or
-    algbw was printed by an old formula, they are computed from the time and named in ``derived``. ``n`` and
-    ``epochs`` are null.
+    ``median_us`` is that mean, and ``mean_rank_us``, too, where it is an average over ranks, as the tools
+    print where they are not asked for another rank's or the slowest one's. Bandwidths are those printed;
+    where rounding left nothing of them (0.00 at 8 bytes), or algbw was printed by an old formula, they are
+    computed from the time and named in ``derived``. ``n`` and ``epochs`` are null.
     """
     row = {
         "op": printed.op,
@@ -47,7 +47,11 @@ def imported_row(printed: Printed, meta: Mapping[str, Any]) -> dict[str, Any]:
         "min_us": printed.min_us,
         "max_us": printed.max_us,
         "median_us": printed.time_us,
-        "mean_rank_us": printed.time_us,
+        "time_half_us": printed.time_half_us,
+        "algbw_half_GBs": printed.algbw_half_GBs,
+        "busbw_half_GBs": printed.busbw_half_GBs,
+        "mean_rank_us": printed.time_us if printed.over_ranks in ("mean", "median") else None,
+        "over_ranks": printed.over_ranks,
         "wrong": printed.wrong,
         "max_error": printed.max_error,
         "statistic": "mean",
@@ -56,6 +60,7 @@ def imported_row(printed: Printed, meta: Mapping[str, Any]) -> dict[str, Any]:
         "op_from": printed.op_from,
         "nranks_from": printed.nranks_from,
         "file": printed.file,
+        "section": printed.section,
         "line": printed.line,
         "repeat": printed.repeat,
     }
@@ -68,6 +73,8 @@ def _status(printed: Printed) -> tuple[str, str | None]:
         return "skipped", printed.reason or "no time printed"
     if printed.wrong:
         return "wrong", f"{printed.wrong} wrong elements"
+    if printed.failed:
+        return "wrong", printed.reason or "the tool's own check of the data failed"
     return "ok", printed.reason
 
 

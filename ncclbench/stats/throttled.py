@@ -32,8 +32,9 @@ def held_back(units: Sequence[Unit]) -> tuple[list[str], list[int]] | None:
 
 
 def _words(health: UnitHealth, most_links: int) -> list[str]:
-    spent = [word for word, us in health.throttled_us.items() if us > MOST_SHARE * health.over_us]
-    words = list(dict.fromkeys([*health.reasons, *spent]))
+    words = [word for word, us in health.throttled_us.items() if us > MOST_SHARE * health.over_us]
+    # A reason is of the moment of a reading: where the GPU counts the time, that alone decides.
+    words += [word for word in health.reasons if word not in health.throttled_us]
     if health.pcie_generation is not None:
         words.append("PCIe below its generation")
     if health.pcie_width is not None:

@@ -12,13 +12,26 @@ from types import TracebackType
 from typing import Any
 
 from ncclbench.errors import NcclbenchError, RequestError
-from ncclbench.store.writer import SampleWriter, disk_error
+from ncclbench.store.files import (
+    LOCK_FILE,
+    META_FILE,
+    REPORT_FILE,
+    SAMPLES_FILE,
+    SUMMARY_FILE,
+    disk_error,
+    kind_of_run,
+)
+from ncclbench.store.writer import SampleWriter
 
-META_FILE = "run.json"
-SAMPLES_FILE = "samples.jsonl"
-SUMMARY_FILE = "summary.csv"
-REPORT_FILE = "report.html"
-LOCK_FILE = ".lock"
+__all__ = [
+    "LOCK_FILE",
+    "META_FILE",
+    "REPORT_FILE",
+    "SAMPLES_FILE",
+    "SUMMARY_FILE",
+    "RunFolder",
+    "replace_file",
+]
 
 _HELD_BY_OTHERS = (errno.EACCES, errno.EAGAIN)
 
@@ -53,10 +66,15 @@ class RunFolder:
         for name in (META_FILE, SAMPLES_FILE):
             if (path / name).exists():
                 folder.close()
-                raise RequestError(
-                    f"{path} already holds a run ({name}): choose another folder with --out, "
-                    f"or continue it with --resume {path}"
+                kind = kind_of_run(path) or "sweep"
+                go_on = f"continue it with --resume {path}"
+                if kind != "sweep":
+                    go_on = f"see what is in it with ncclbench report {path}"
+                refused = RequestError(
+                    f"{path} already holds a run ({name}): choose another folder with --out, or {go_on}"
                 )
+                refused.run = path
+                raise refused
         return folder
 
     @classmethod

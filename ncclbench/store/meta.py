@@ -103,9 +103,17 @@ def read_meta(path: Path) -> dict[str, Any]:
         RequestError: it cannot be read, is no run.json, or one of a newer ncclbench.
     """
     try:
-        meta = json.loads(path.read_bytes(), parse_constant=_finite, parse_float=_finite)
+        content = path.read_bytes()
+        meta = json.loads(content, parse_constant=_finite, parse_float=_finite)
+        if b"\\u" in content:  # what is escaped may be half a character, which no output can hold
+            json.dumps(meta, ensure_ascii=False).encode()
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from None
+    except UnicodeEncodeError:
+        raise RequestError(
+            f"{path} is damaged: a text in it holds half a character (a lone surrogate, \\ud800 to \\udfff): "
+            "remove it"
+        ) from None
     except (ValueError, RecursionError) as error:
         raise RequestError(f"{path} is not JSON, so not the file of a run: {_one_line(error)}") from None
     _check_schema(meta, RUN_SCHEMA, path)

@@ -18,6 +18,9 @@ RUN_SCHEMA = 1
 
 Times = NDArray[np.float64]
 
+# What a printed time is of the ranks' own.
+OverRanks = Literal["mean", "median", "rank 0", "min", "max"]
+
 
 class UnitHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     """What one rank's GPU said between the blocks of a unit; small, for there is one per unit and rank.
@@ -28,7 +31,7 @@ class UnitHealth(msgspec.Struct, frozen=True, omit_defaults=True):
         readings: how many there were; counters are summed over them.
         visits: visits to any arm that it covers; more than its readings where some were left out.
         reasons: why the GPU was held back at a reading; being idle or set so is not among them.
-        throttled_us: time spent held back, by reason.
+        throttled_us: time spent held back, by reason; 0 of one that was active while its counter stood still.
         sm_clock_mhz: the lowest seen; ``temperature_c``, ``power_w``: the highest.
         pcie_generation, pcie_width: of the link, the lowest seen below what GPU and slot can do; None
             where it was never below.
@@ -146,14 +149,18 @@ class Printed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
         nranks: ranks in the group.
         nranks_from: where that is known from: what the text says, or busbw over algbw.
         time_us: the mean time of one operation as printed; None in an operation that was none.
+        over_ranks: what that is of the ranks' own means.
         algbw_GBs, busbw_GBs: as printed.
-        wrong: wrong elements; None where not checked.
+        time_half_us, algbw_half_GBs, busbw_half_GBs: half a unit of the last digit that was printed of each;
+            None where the source holds numbers and no printed text.
+        wrong: wrong elements; None where not checked, or not counted.
+        failed: the tool's own check failed, and it does not print how many elements were wrong.
         max_error: the largest deviation, where the tool printed that in place of a count.
         min_us, max_us, p50_us, p99_us: over iterations or ranks, where the tool printed them.
         derived: names of the fields that were derived and not read.
-        file: index into the imported files; ``line``: of that file, from 1.
+        file: index into the imported files; ``section``: into its invocations; ``line``: of the file, from 1.
         repeat: how many equal cases stood before it in the same output, as a tool's cycles give.
-        reason: why its status is "skipped" where it is (a size of 0 is no operation); None otherwise.
+        reason: why its status is not simply "ok" (a size of 0 is no operation), or what else to know of it.
     """
 
     arm: Word
@@ -172,6 +179,11 @@ class Printed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     algbw_GBs: Rate | None
     busbw_GBs: Rate | None
     wrong: Index | None
+    over_ranks: OverRanks = "mean"
+    time_half_us: Time | None = None
+    algbw_half_GBs: Rate | None = None
+    busbw_half_GBs: Rate | None = None
+    failed: bool = False
     max_error: Rate | None = None
     min_us: Time | None = None
     max_us: Time | None = None
@@ -179,6 +191,7 @@ class Printed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
     p99_us: Time | None = None
     derived: tuple[Word, ...] = ()
     file: Index = 0
+    section: Index = 0
     line: Count = 1
     repeat: Index = 0
     reason: Annotated[str, msgspec.Meta(max_length=1000)] | None = None

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 from pathlib import Path
 from types import TracebackType
 
-from ncclbench.errors import MeasurementError
+from ncclbench.store.files import disk_error
 
 _CHUNK_BYTES = 1 << 20
-
-
-def disk_error(path: Path, error: OSError) -> MeasurementError:
-    """The line for a write to ``path``, a file of a run folder, that the system refused."""
-    kept = f"what was measured is kept; resume with ncclbench sweep --resume {path.parent}"
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return MeasurementError(f"disk full at {path}: make room; {kept}")
-    return MeasurementError(f"cannot write {path} ({error.strerror}): {kept}")
 
 
 class SampleWriter:

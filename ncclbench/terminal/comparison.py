@@ -72,7 +72,7 @@ def conclusion(comparison: Comparison) -> str:
     many = f"{len(rows)} cases" if len(rows) > 1 else "1 case"
     if found["unclear"] == len(rows):
         typical = typical_ratio(rows)
-        seen = f" (typically {ratio_words(typical)})" if typical is not None else ""
+        seen = f" (typically {ratio_words(typical, found)})" if typical is not None else ""
         return f"no verdict on {many}{seen}: {why_unclear(rows)}"
     parts = [f"{many}: {counted(found)}"]
     for word, worst in (("slower", max), ("faster", min)):
@@ -106,11 +106,11 @@ def gate_line(result: GateResult, gate: Gate) -> str:
     return one_line(f"gate {result.answer.upper()}: {told}")
 
 
-def ratio_words(ratio: float) -> str:
-    """A ratio of times with its meaning: "1.08x time, slower"."""
+def ratio_words(ratio: float, found: Mapping[str, int]) -> str:
+    """A ratio of times; "1.08x time, slower" where a verdict among those it is of says so."""
     word = "slower" if ratio > 1 else "faster"
     text = f"{ratio:.2f}x time"
-    return text if text == "1.00x time" else f"{text}, {word}"
+    return f"{text}, {word}" if found[word] and text != "1.00x time" else text
 
 
 def _margin_words(word: str, beyond: int) -> str:
@@ -198,7 +198,7 @@ def _collective_lines(rows: Sequence[Row]) -> list[str]:
     width = max(map(len, names))
     lines = []
     for name, entry in zip(names, entries, strict=True):
-        typical = "no ratio" if entry["ratio"] is None else f"{ratio_words(entry['ratio'])} on average"
+        typical = "no ratio" if entry["ratio"] is None else f"{ratio_words(entry['ratio'], entry)} on average"
         lines.append(f"# {one_line(name):<{width}}  {typical}: {counted(entry)}")
     return lines
 

@@ -11,7 +11,7 @@ from ncclbench.terminal.table import NOTHING, Row
 from ncclbench.units import format_us
 
 PROBLEMS_SHOWN = 5
-# More lines of a table than this are read in the report.
+# More lines of a table than this are read in summary.csv.
 _LINES_SHOWN = 100
 
 _SOURCES = {"text": "from the text", "option": "by --op", "derived": "derived from the figures"}
@@ -37,14 +37,20 @@ def file_lines(entry: Mapping[str, Any]) -> list[str]:
 def table_lines(rows: Sequence[Row]) -> list[str]:
     """The rows, out of place and in place side by side, under a heading for each operation."""
     lines: list[str] = []
+    shown = 0
     arms = {row["arm"] for row in rows}
     for _, group in groupby(rows, key=lambda row: [row[name] for name in (*_GROUP, "arm")]):
         found = list(group)
-        lines += ["#", _title(found[0], with_arm=len(arms) > 1), *_header(found)]
-        lines += [_line(line, found) for line in _paired(found)]
-    if len(lines) > _LINES_SHOWN:
-        left = len(lines) - _LINES_SHOWN
-        lines = [*lines[:_LINES_SHOWN], f"# and {left} more lines: the report has all rows"]
+        places = _places(found)
+        title = ["#", _title(found[0], with_arm=len(arms) > 1), *_header(places)]
+        if len(lines) + len(title) < _LINES_SHOWN:
+            lines += title
+        for line in _paired(found):
+            if len(lines) < _LINES_SHOWN:
+                lines.append(_line(line, places))
+                shown += len(line)
+    if shown < len(rows):
+        lines.append(f"# and {_count(len(rows) - shown, 'row')} more: summary.csv has all rows")
     return lines
 
 
@@ -134,9 +140,8 @@ def _places(rows: Sequence[Row]) -> list[bool | None]:
     return [place for place in (None, False, True) if any(row["in_place"] is place for row in rows)]
 
 
-def _header(rows: Sequence[Row]) -> list[str]:
+def _header(places: Sequence[bool | None]) -> list[str]:
     titles = {None: "", False: "out-of-place", True: "in-place"}
-    places = _places(rows)
     above = "".join(titles[place].center(_HALF) for place in places).rstrip()
     leading = f"#{'size':>11}{'count':>13}{'type':>10}{'redop':>7}{'root':>6}"
     names = f"{'time':>10}{'algbw':>9}{'busbw':>9}{'#wrong':>8}" * len(places)
@@ -148,13 +153,13 @@ def _header(rows: Sequence[Row]) -> list[str]:
 _HALF = 36
 
 
-def _line(halves: Mapping[bool | None, Row], group: Sequence[Row]) -> str:
+def _line(halves: Mapping[bool | None, Row], places: Sequence[bool | None]) -> str:
     row = next(iter(halves.values()))
     count = NOTHING if row["count"] is None else row["count"]
     root = NOTHING if row["root"] is None else row["root"]
     cells = f"{row['nbytes']:>12}{count:>13}{_short(row['dtype']):>10}{_short(row['redop']):>7}{root:>6}"
-    cells += "".join(_half(halves.get(place)) for place in _places(group))
-    mark = "  WRONG DATA" if any(each["wrong"] for each in halves.values()) else ""
+    cells += "".join(_half(halves.get(place)) for place in places)
+    mark = "  WRONG DATA" if any(each["status"] == "wrong" for each in halves.values()) else ""
     return (cells + mark).rstrip()
 
 

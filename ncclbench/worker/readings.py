@@ -50,7 +50,7 @@ class Readings:
             over_us=(begun_ns - self._last_ns) / 1e3,
             read_us=read_ns / 1e3,
             visits=self._visits,
-            reasons=tuple(word for bit, word in THROTTLING.items() if glance.reasons & bit),
+            reasons=_active(glance),
             throttled_us=_spent(self._last, glance),
             sm_clock_mhz=glance.sm_clock_mhz,
             temperature_c=glance.temperature_c,
@@ -64,13 +64,21 @@ class Readings:
 
 
 def _spent(before: Glance, after: Glance) -> dict[str, float]:
-    """Microseconds by reason; a counter that fell has started anew, with its driver."""
+    """Microseconds by reason: what rose, and none of a reason that is active now though its counter did not.
+
+    A counter that fell has started anew, with its driver.
+    """
+    active = _active(after)
     pairs = zip(COUNTER_WORDS, before.counters_ns, after.counters_ns, strict=True)
     return {
         word: (now - then) / 1e3
         for word, then, now in pairs
-        if then is not None and now is not None and now > then
+        if then is not None and now is not None and (now > then or (now == then and word in active))
     }
+
+
+def _active(glance: Glance) -> tuple[str, ...]:
+    return tuple(word for bit, word in THROTTLING.items() if glance.reasons & bit)
 
 
 def joined(one: UnitHealth | None, other: UnitHealth | None) -> UnitHealth | None:
@@ -119,7 +127,7 @@ def pack(health: UnitHealth | None) -> list[int]:
         health.pcie_generation,
         health.pcie_width,
         health.nvlinks_up,
-        *(health.throttled_us.get(word, 0.0) * 1e3 for word in COUNTER_WORDS),
+        *(1e3 * health.throttled_us[word] if word in health.throttled_us else None for word in COUNTER_WORDS),
     )
     return [_UNKNOWN if value is None else round(value) for value in known]
 
@@ -142,7 +150,7 @@ def unpack(numbers: Sequence[int] | NDArray[np.int64]) -> UnitHealth | None:
         throttled_us={
             word: spent_ns / 1e3
             for word, spent_ns in zip(COUNTER_WORDS, whole[_SINGLE:], strict=True)
-            if spent_ns > 0
+            if spent_ns != _UNKNOWN
         },
         sm_clock_mhz=clock,
         temperature_c=temperature,

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.report.marks import marked_rows
-from ncclbench.report.model import AXES, Report, Row, varying_axes
+from ncclbench.report.model import AXES, Report, Row, tabled, varying_axes
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import three_digits
+from ncclbench.report.text import count_text, three_digits
 from ncclbench.units import format_bytes, format_us
 
 
@@ -23,8 +23,10 @@ def build(report: Report) -> Content | None:
     alike = {
         axis: row[axis] for row in rows for axis in AXES if axis not in varying and row[axis] is not None
     }
-    marked = marked_rows(report)
+    shown = {id(row) for row in tabled(rows)}
+    marked = [(row, marks) for row, marks in marked_rows(report) if id(row) in shown]
     return {
+        "left_out": _left_out(report, len(rows) - len(marked)),
         "columns": columns,
         "noted": any(marks or row["reason"] for row, marks in marked),
         "alike": ", ".join(f"{titles[axis]} {_word(value)}" for axis, value in alike.items()),
@@ -39,6 +41,17 @@ def build(report: Report) -> Content | None:
         ],
         "files": ("summary.csv", "rows.json"),
     }
+
+
+def _left_out(report: Report, number: int) -> str:
+    """How many rows are left out, and where they are; "" for none."""
+    if not number:
+        return ""
+    drawn = f", and figures draw every {report.stride}th point" if report.stride > 3 else ""
+    return (
+        f"{count_text(number, 'more row')} left out here and in the downloads{drawn}: all rows are in the "
+        "summary.csv of the run's folder, and in what ncclbench report --json prints."
+    )
 
 
 PANEL = Panel(

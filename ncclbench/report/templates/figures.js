@@ -40,11 +40,7 @@ const plotConfig = {
   // Under a finger dragging scrolls the page, and the bar of tools would hide the legend.
   displayModeBar: touched ? false : "hover",
   displaylogo: false, showSendToCloud: false, showEditInChartStudio: false,
-  modeBarButtons: [["toImage", "zoom2d", "pan2d", "resetScale2d"]],
 };
-
-// A file's name of words that may be anything: an imported operation is another tool's text.
-const fileName = (...words) => words.filter(Boolean).join("-").replace(/[^\w.-]+/g, "-");
 
 // The family of figures that do not follow the selection.
 const everything = { key: "", op: "", label: "" };
@@ -55,6 +51,13 @@ class FigureView {
     this.figure = figure;
     this.plot = element.querySelector(".plot");
     this.select = element.querySelector("select");
+    // Never another one: Plotly.react makes a plot of another configuration anew, later, and two such that
+    // wait for each other go on for ever. So the file's name is asked for when the button is pressed.
+    const download = {
+      name: "png", title: "Download plot as a PNG", icon: Plotly.Icons.camera,
+      click: () => Plotly.downloadImage(this.plot, { format: "png", filename: this.fileName(), scale: 2 }),
+    };
+    this.config = { ...plotConfig, modeBarButtons: [[download, "zoom2d", "pan2d", "resetScale2d"]] };
     this.select.addEventListener("change", () => {
       this.chosen = this.select.value;
       this.draw();
@@ -88,9 +91,12 @@ class FigureView {
     const data = plot.data.map((trace, at) => (at ? trace : { ...this.figure.shared, ...trace }));
     const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
     this.width = size.width;
-    Plotly.react(this.plot, coloured(data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), {
-      ...plotConfig, toImageButtonOptions: { filename: fileName(this.element.dataset.figure, this.family.op), scale: 2 },
-    });
+    Plotly.react(this.plot, coloured(data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), this.config);
+  }
+
+  // Of words that may be anything: an imported operation is another tool's text.
+  fileName() {
+    return [this.element.dataset.figure, this.family.op].filter(Boolean).join("-").replace(/[^\w.-]+/g, "-");
   }
 
   fit() {

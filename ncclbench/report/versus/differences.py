@@ -12,6 +12,7 @@ def build(versus: Versus) -> Content:
     comparison = versus.comparison
     return {
         "one_job": comparison.base.runs[0] is comparison.new.runs[0],
+        "imported": any(run.is_imported for _, run in versus.runs),
         "base": comparison.base.label,
         "new": comparison.new.label,
         "lines": [

@@ -1,4 +1,4 @@
-"""Panel: where each side stops being latency-bound: latency, bandwidth and half-performance size of both."""
+"""Panel: where size begins to count on each side: time at no size, bandwidth, half-performance size."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def build(versus: Versus) -> Content | None:
 PANEL: Panel[Versus] = Panel(
     name="fits",
     order=16,
-    title="Where latency ends",
+    title="Where size begins to count",
     description=DESCRIPTION,
     build=build,
     template="versus-fits.html",
@@ -62,6 +62,6 @@ def _ratios(base: CurveFit | None, new: CurveFit | None) -> list[dict[str, str]]
     if all(one is None or other is None for one, other in values):
         return None
     return [
-        {"value": ratio_text(other / one) if one and other else "–", "interval": "", "why": ""}
+        {"value": ratio_text(other / one) if one and other else "–", "interval": "", "what": "", "why": ""}
         for one, other in values
     ]

@@ -56,6 +56,7 @@ def build(versus: Versus) -> Content:
         "noted": any(line["marks"] or line["reason"] for line in lines),
         "alike": ", ".join(f"{_TITLES.get(axis, axis)} {_word(value)}" for axis, value in alike.items()),
         "lines": lines,
+        "left_out": "",
         "files": ("comparison.csv", "comparison.json"),
     }
 

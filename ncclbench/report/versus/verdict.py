@@ -152,9 +152,11 @@ def _number(rows: list[Row], pairs: list[Summary]) -> tuple[str, str]:
     if typical is None:
         return "", ""
     number = f"{ratio_text(typical)} time"
-    word = "" if number == "1.000x time" else "slower" if typical > 1 else "faster"
+    # A direction is a claim: only where a row makes it.
+    word = "slower" if typical > 1 else "faster"
+    said = word if counts(rows)[word] and number != "1.000x time" else "new over base"
     over = f"typical over all {len(rows):,} cases" if len(rows) > 1 else ""
-    return number, "; ".join(part for part in (word, over) if part)
+    return number, "; ".join(part for part in (said, over) if part)
 
 
 def _pair(pair: Summary, titled: bool) -> dict[str, Any]:

@@ -1,0 +1,53 @@
+"""The files of a run folder: names, what they tell of the run, what is left when one cannot be written."""
+
+from __future__ import annotations
+
+import errno
+import re
+from pathlib import Path
+
+from ncclbench.errors import MeasurementError
+
+META_FILE = "run.json"
+SAMPLES_FILE = "samples.jsonl"
+SUMMARY_FILE = "summary.csv"
+REPORT_FILE = "report.html"
+LOCK_FILE = ".lock"
+
+# Of run.json, in which its kind stands among the first keys.
+_START = 4096
+
+
+def kind_of_run(path: Path) -> str | None:
+    """Which command filled the folder, as its run.json tells: "sweep", "import"; None where it holds none."""
+    try:
+        with (path / META_FILE).open("rb") as file:
+            start = file.read(_START)
+    except OSError:
+        return None
+    found = re.search(rb'"kind":\s*"(\w+)"', start)
+    return found[1].decode() if found else "sweep"
+
+
+def disk_error(path: Path, error: OSError) -> MeasurementError:
+    """The line for a write to ``path``, a file of a run folder, that the system refused."""
+    mend, run = _kept(path)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        told = MeasurementError(f"disk full at {path}: make room; {mend}")
+    else:
+        told = MeasurementError(f"cannot write {path} ({error.strerror}): {mend}")
+    told.run = run
+    return told
+
+
+def _kept(path: Path) -> tuple[str, Path | None]:
+    """What is there though ``path`` could not be written and how to go on, and the folder of that run."""
+    folder = path.parent
+    kind = kind_of_run(folder)
+    if path.name in (META_FILE, SAMPLES_FILE) and kind == "import":
+        return f"import again into another folder, or remove {folder} first", None
+    if path.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE) and kind != "import":
+        return f"what was measured is kept; resume with ncclbench sweep --resume {folder}", folder
+    if kind is None:
+        return "give the command again, or write elsewhere", None
+    return f"the run is whole; its page is written by ncclbench report {folder}", folder
