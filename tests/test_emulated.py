@@ -24,7 +24,7 @@ from sweeping import run, wait_until
 from tools import require_tool
 
 # Two cores carry every host: nothing may run beside these.
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.live
 
 RATE = 200.0
 _TOLERANCE = 0.03

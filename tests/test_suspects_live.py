@@ -13,7 +13,7 @@ from emulated import GOODPUT, Cluster, Job
 from sweeping import lines
 
 # Two cores carry every host: nothing may run beside these.
-pytestmark = pytest.mark.full
+pytestmark = pytest.mark.live
 
 RATE = 200.0
 LIMIT_S = 110.0

@@ -14,7 +14,7 @@ from scipy.special import stdtrit
 from ncclbench.attribution.elements import Ints, link_order, rank_order
 from ncclbench.attribution.fit import fit
 from ncclbench.attribution.model import Evidence, LinkSamples, Places, RankSamples, padded
-from ncclbench.attribution.noise import p_lasting, scatter_of
+from ncclbench.attribution.noise import p_lasting, scatter_of, usual_scatter
 from ncclbench.attribution.search import Elementary, Readings, What
 from ncclbench.stats.intervals import Floats, holm
 
@@ -157,7 +157,8 @@ def _are_odd(
     apart = level - usual
     left = expected - usual
     far = np.abs(left) >= math.log1p(margin)
-    scatter = scatter_of(left[~far], [(abs(one), np.array([one])) for one in left[far].tolist()], len(level))
+    suspected = [(abs(one), np.array([one])) for one in left[far].tolist()]
+    scatter = scatter_of(left[~far], suspected, len(level), usual_scatter(readings.logs))
     wobbles = np.abs(usual[:, np.newaxis] - readings.logs)
     p_values = np.ones(len(level))
     for at in np.flatnonzero(np.abs(apart) >= math.log1p(margin)):

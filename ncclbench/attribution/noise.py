@@ -18,7 +18,7 @@ from ncclbench.stats.intervals import ALPHA, Floats
 
 # What is known of healthy links before any is seen, and how many seen ones that is worth: they differ by 2 %,
 # and one round in two hundred is slow. It keeps three or four links from looking alike to the last digit.
-_USUAL_SCATTER = 0.02
+USUAL_SCATTER = 0.02
 _WORTH_LINKS = 8
 WORTH_ROUNDS = 100
 _SLOW_AMONG_THEM = 0.5
@@ -70,10 +70,14 @@ class Scatter:
     the least of them believed.
     """
 
-    def __init__(self, deviations: Floats) -> None:
-        """Of the healthy elements' slowness, logarithms of ratios, shape (n,); none will do."""
+    def __init__(self, deviations: Floats, usual: float = USUAL_SCATTER) -> None:
+        """Of the healthy elements' slowness, logarithms of ratios, shape (n,); none will do.
+
+        Args:
+            usual: how much they differ as far as is known before any is seen.
+        """
         shape = _shape(np.abs(deviations))
-        self.tails = [*_tails(deviations, shape), *_tails(-deviations, shape)]
+        self.tails = [*_tails(deviations, shape, usual), *_tails(-deviations, shape, usual)]
 
     def p_beyond(self, slowness: float) -> float:
         """The chance that a healthy element is as slow as this, or more."""
@@ -84,7 +88,12 @@ class Scatter:
         return max(tail.slowness_at(p) for tail in self.tails)
 
 
-def scatter_of(healthy: Floats, suspected: Iterable[tuple[float, Floats]], family: int) -> Scatter:
+def scatter_of(
+    healthy: Floats,
+    suspected: Iterable[tuple[float, Floats]],
+    family: int,
+    usual: float = USUAL_SCATTER,
+) -> Scatter:
     """How healthy readings differ, where of some it is asked whether they are healthy.
 
     Left out at once they would hide that such as they are common, and kept they would hide each other: so the
@@ -94,16 +103,32 @@ def scatter_of(healthy: Floats, suspected: Iterable[tuple[float, Floats]], famil
         healthy: deviations of those that are, logarithms of ratios, shape (n,).
         suspected: how far out, and the deviations of its readings.
         family: how many are asked about in all.
+        usual: as for ``Scatter``.
     """
-    scatter = Scatter(healthy)
+    scatter = Scatter(healthy, usual)
     for size, deviations in sorted(suspected, key=lambda one: one[0]):
         if scatter.p_beyond(size) * family > ALPHA:
             healthy = np.append(healthy, deviations)
-            scatter = Scatter(healthy)
+            scatter = Scatter(healthy, usual)
     return scatter
 
 
-def _tails(deviations: Floats, shape: float) -> Iterator[Tail]:
+def usual_scatter(rounds: Floats) -> float:
+    """How much healthy readings may be expected to differ, of shape (readings, rounds) in logarithms.
+
+    Elements that are alike differ by chance alone as their rounds do, by the standard error of a median
+    (1.25 / sqrt(rounds) of one round's standard deviation): few of them would hide that. A constant slowness
+    does not count, and of readings that are unsteady the typical one.
+    """
+    made = np.isfinite(rounds).sum(axis=1)
+    several = rounds[made > 1]
+    if not several.size:
+        return USUAL_SCATTER
+    spread = float(np.median(np.nanstd(several, axis=1, ddof=1)))
+    return max(USUAL_SCATTER, 1.25 * spread / math.sqrt(float(np.median(made[made > 1]))))
+
+
+def _tails(deviations: Floats, shape: float, usual: float) -> Iterator[Tail]:
     ordered = np.sort(deviations)[::-1]
     shares = [share for share in _SHARES if int(share * ordered.size) >= _FEWEST_IN_SHARE] or [0.5]
     for share in shares:
@@ -112,7 +137,7 @@ def _tails(deviations: Floats, shape: float) -> Iterator[Tail]:
         threshold = 0.0 if share == 0.5 else max(0.0, float(ordered[count]))
         beyond = np.maximum(0.0, ordered[:count] - threshold)
         weight = _WORTH_LINKS * share
-        mean = (weight * _USUAL_SCATTER + float(beyond.sum())) / (weight + count)
+        mean = (weight * usual + float(beyond.sum())) / (weight + count)
         yield Tail(share, threshold, mean * (1 - shape), shape)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from ncclbench.attribution.elements import ONE_IN, SORTS, Elements, Ints, Order, Sort
 from ncclbench.attribution.fit import Candidate, Fit, fit
-from ncclbench.attribution.noise import WORTH_ROUNDS, Scatter, p_lasting, scatter_of
+from ncclbench.attribution.noise import WORTH_ROUNDS, Scatter, p_lasting, scatter_of, usual_scatter
 from ncclbench.stats.intervals import Floats, LogMean
 
 What = Literal["bandwidth", "both ways", "compute", "copies to the device", "copies from the device"]
@@ -258,7 +258,10 @@ class _See:
                 for one in single
                 if (mine := self.classes[one.members] == each).any()
             ]
-            found[each] = scatter_of(deviations[np.setdiff1d(here, left_out)], suspected, family)
+            moves = (self.logs - self.drift)[here, self.look.start :]
+            found[each] = scatter_of(
+                deviations[np.setdiff1d(here, left_out)], suspected, family, usual_scatter(moves)
+            )
         return found
 
     def findings(self) -> Iterator[Finding]:
