@@ -17,7 +17,7 @@ PIP_INSTALL := -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full test-oldest lint bench constraints clean
+.PHONY: help demo test test-full test-live test-oldest lint bench constraints clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -26,13 +26,16 @@ demo: $(VENV)/.installed ## set up, measure all_reduce and broadcast on this mac
 	@$(RUN)/ncclbench sweep --ops all_reduce,broadcast
 
 test: $(VENV)/.installed-dev ## set up and run the tests
-	@$(RUN)/python -m pytest -m "not full" -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	@$(RUN)/python -m pytest -m "not full and not live" -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
 test-full: $(VENV)/.installed-dev ## the slower tests that make test leaves out
 	@$(RUN)/python -m pytest -m full $(PYTEST_ARGS)
 
+test-live: $(VENV)/.installed-dev ## tests on emulated clusters; as root, with nothing else running
+	@$(RUN)/python -m pytest -m live $(PYTEST_ARGS)
+
 test-oldest: $(OLDEST_VENV)/.installed ## the tests that call torch, on the oldest torch that is supported
-	@$(OLDEST_VENV)/bin/python -m pytest -m "not full" $(OLDEST_TESTS) $(PYTEST_ARGS)
+	@$(OLDEST_VENV)/bin/python -m pytest -m "not full and not live" $(OLDEST_TESTS) $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	@$(RUN)/ruff check .

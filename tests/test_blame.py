@@ -68,3 +68,12 @@ def test_a_place_is_told_in_words() -> None:
     assert where(plan, (NOWHERE, 0, 0)) == "between cases on gloo, epoch 1 of 3"
     assert where(plan, (NOWHERE, NOWHERE, NOWHERE)) == "while starting"
     assert where(None, (NOWHERE, NOWHERE, NOWHERE)) == "while starting"
+
+
+def test_those_who_have_arrived_are_told() -> None:
+    states = [RankState(rank, "a", 9, True, "in all_reduce") for rank in (0, 1, 3)]
+    late = RankState(2, "b", 8, True, "in all_reduce")
+    assert "rank 2 on b has not come" in hung([*states, late], 4, 60.0).text
+    assert "(arrived: ranks 0-1,3)" in hung([*states, late], 4, 60.0).text
+    stopped = RankState(2, "b", 9, False, "in all_reduce")
+    assert "(arrived: ranks 0-1,3)" in hung([*states, stopped], 4, 60.0).text

@@ -16,6 +16,9 @@ import pytest
 _DEBIAN_PACKAGES = {
     "chromium": "chromium",
     "ip": "iproute2",
+    "tc": "iproute2",
+    "unshare": "util-linux",
+    "nsenter": "util-linux",
     "make": "make",
     "git": "git",
     "mpirun": "openmpi-bin",

@@ -35,17 +35,17 @@ COMMANDS = {
     "import": "Read what nccl-tests, rccl-tests, PARAM or OSU printed into a run like any other.",
     "calibrate": "Compare a backend with itself: how far verdicts here can be trusted, and what they find.",
     "plan": "Show what a sweep would run, how long it takes and what it could find, measuring nothing.",
+    "matrix": "Measure every pair of ranks or hosts: bandwidth and latency, the odd ones named.",
+    "suspects": "Find who is slow: a rank, a host, a link, several at once, or nobody.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
     "list": "List collectives, backends, topologies and types: here, or why not.",
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "calibrate", "env")
+MEASURING = ("sweep", "calibrate", "matrix", "suspects", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
 PLANNED_COMMANDS = (
-    "matrix",
-    "suspects",
     "drill",
     "flight",
     "overlap",

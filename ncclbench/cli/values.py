@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
@@ -142,6 +143,14 @@ def injection(text: str, option: str) -> Injection:
     fraction = parse_percent(amount, option) if amount.endswith("%") else None
     time_us = None if fraction is not None else parse_seconds(amount, option) * 1e6
     return Injection(arm, roots(where, option), time_us, fraction)
+
+
+def slow_rank(text: str, option: str) -> tuple[int, float]:
+    """A rank and the factor by which it is slowed: ``2:1.9``."""
+    rank, colon, factor = text.partition(":")
+    if not colon or not rank.isdecimal() or not re.fullmatch(r"\d+(\.\d+)?", factor) or float(factor) < 1:
+        raise RequestError(f"{option} {text!r} is not RANK:FACTOR: write it like 2:1.9")
+    return int(rank), float(factor)
 
 
 def separated(text: str, option: str) -> list[str]:

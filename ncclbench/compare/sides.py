@@ -154,7 +154,13 @@ class Opener:
         if real.name == META_FILE:
             real = real.parent
         if real not in self._runs:
-            self._runs[real] = load_run(path)
+            run = load_run(path)
+            if run.is_search:
+                raise RequestError(
+                    f"{path} is of ncclbench {run.meta['kind']} and has no rows to compare: "
+                    "ncclbench report shows what it found"
+                )
+            self._runs[real] = run
         return self._runs[real]
 
 

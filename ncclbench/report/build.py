@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ncclbench.compare.launches import Comparison
     from ncclbench.hardware.judging import Judged
     from ncclbench.report.redact import Redactor
+    from ncclbench.report.searched import Searched
     from ncclbench.report.versus.model import Gate
 
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -78,8 +79,17 @@ def report_of(
             from ncclbench.compare.paired import compare_run
 
             own = _tagged(compare_run(run), label)
-        sources.append(Source(label, run, rows, own))
+        sources.append(Source(label, run, rows, own, _search(run)))
     return Report(sources, requirements, versus)
+
+
+def _search(run: Run) -> Searched | None:
+    if not run.is_search:
+        return None
+    # Only here: other reports judge nobody.
+    from ncclbench.report.searched import searched
+
+    return searched(run)
 
 
 def render(report: Report, notice: Sequence[str] = ()) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ncclbench.report.model import Series
@@ -20,6 +20,9 @@ Trace = dict[str, Any]
 Axis = dict[str, Any]
 
 _FEWEST_TICKS, _MOST_TICKS = 4, 8
+
+# In place of a family's key: drawn whatever is chosen in the selection bar.
+ALWAYS = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,8 @@ class Figure:
         alt: what it shows, for those who cannot see it.
         option: what its options are ("mode", "case").
         height_px: height of the drawing.
-        plots: by family key, then by option; the first option is shown first.
+        plots: by family key, or ``ALWAYS``, then by option; the first option is shown first.
+        shared: what the first trace of every plot has besides, kept once.
     """
 
     name: str
@@ -56,12 +60,14 @@ class Figure:
     option: str
     height_px: int
     plots: dict[str, dict[str, Plot]]
+    shared: Trace = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain data for the page."""
         return {
             "title": self.title,
             "alt": self.alt,
+            "shared": self.shared,
             "plots": {
                 family: {
                     visible_text(option): {

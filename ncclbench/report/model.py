@@ -15,6 +15,7 @@ from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import LATENCY_MODES
 
 if TYPE_CHECKING:
+    from ncclbench.report.searched import Searched
     from ncclbench.report.versus.model import Versus
 
 Row = dict[str, Any]
@@ -78,12 +79,14 @@ class Source:
         run: as read.
         rows: the sweep rows of the run, each with ``run`` set to the label.
         comparisons: the compare rows of its arms, likewise; empty with one arm.
+        search: what it found where it looked for slow parts, and then it has no rows; None else.
     """
 
     label: str
     run: Run
     rows: list[Row]
     comparisons: list[Row]
+    search: Searched | None = None
 
 
 @dataclass(slots=True)
@@ -127,6 +130,16 @@ class Report:
     def rows(self) -> list[Row]:
         """The rows of all runs."""
         return [row for source in self.sources for row in source.rows]
+
+    @property
+    def sweeps(self) -> list[Source]:
+        """The runs that measured cases."""
+        return [source for source in self.sources if source.search is None]
+
+    @property
+    def searches(self) -> list[tuple[Source, Searched]]:
+        """The runs that looked for slow parts, with what they found."""
+        return [(source, source.search) for source in self.sources if source.search is not None]
 
     @property
     def comparisons(self) -> list[Row]:

@@ -10,7 +10,9 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from ncclbench.store.model import Count, Index, Printed, Time, Times, Unit, UnitHealth
+from ncclbench.store.bounds import Count, Index, Time
+from ncclbench.store.model import Printed, Times, Unit, UnitHealth
+from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.
 _DECIMALS = 3
@@ -81,7 +83,7 @@ class StopLine(msgspec.Struct, tag_field="type", tag="stop"):
     half_width: Annotated[float, msgspec.Meta(ge=0)] | None
 
 
-Line = SamplesLine | StatusLine | ColdLine | StopLine | Printed
+Line = SamplesLine | StatusLine | ColdLine | StopLine | Printed | PairTest | RankTest | WaitTest | SubsetTest
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)

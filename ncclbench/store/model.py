@@ -11,19 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncclbench.plan.model import Plan
+from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
+from ncclbench.store.probes import Probe
 
 RUN_SCHEMA = 1
 
 Times = NDArray[np.float64]
-
-# Thirty years. Beyond lies no time but a broken file, and sums of such numbers would overflow.
-Time = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-Index = Annotated[int, msgspec.Meta(ge=0, lt=1 << 40)]
-Count = Annotated[int, msgspec.Meta(ge=1, lt=1 << 40)]
-# Of bytes and elements: above every size that a plan can hold, and small enough to divide.
-_Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-_Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
-_Word = Annotated[str, msgspec.Meta(max_length=100)]
 
 # What a printed time is of the ranks' own.
 OverRanks = Literal["mean", "median", "rank 0", "min", "max"]
@@ -49,8 +42,8 @@ class UnitHealth(msgspec.Struct, frozen=True, omit_defaults=True):
     read_us: Time
     readings: Count = 1
     visits: Count = 1
-    reasons: tuple[_Word, ...] = ()
-    throttled_us: dict[_Word, Time] = {}
+    reasons: tuple[Word, ...] = ()
+    throttled_us: dict[Word, Time] = {}
     sm_clock_mhz: Index | None = None
     temperature_c: Index | None = None
     power_w: Time | None = None
@@ -170,33 +163,33 @@ class Printed(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="
         reason: why its status is not simply "ok" (a size of 0 is no operation), or what else to know of it.
     """
 
-    arm: _Word
-    op: _Word | None
+    arm: Word
+    op: Word | None
     op_from: Literal["text", "option", "derived"] | None
-    dtype: _Word | None
-    redop: _Word | None
+    dtype: Word | None
+    redop: Word | None
     root: Index | None
-    nbytes: _Size
-    count: _Size | None
+    nbytes: Size
+    count: Size | None
     in_place: bool | None
-    mode: _Word | None
+    mode: Word | None
     nranks: Count | None
     nranks_from: Literal["header", "derived"] | None
     time_us: Time | None
-    algbw_GBs: _Rate | None
-    busbw_GBs: _Rate | None
+    algbw_GBs: Rate | None
+    busbw_GBs: Rate | None
     wrong: Index | None
     over_ranks: OverRanks = "mean"
     time_half_us: Time | None = None
-    algbw_half_GBs: _Rate | None = None
-    busbw_half_GBs: _Rate | None = None
+    algbw_half_GBs: Rate | None = None
+    busbw_half_GBs: Rate | None = None
     failed: bool = False
-    max_error: _Rate | None = None
+    max_error: Rate | None = None
     min_us: Time | None = None
     max_us: Time | None = None
     p50_us: Time | None = None
     p99_us: Time | None = None
-    derived: tuple[_Word, ...] = ()
+    derived: tuple[Word, ...] = ()
     file: Index = 0
     section: Index = 0
     line: Count = 1
@@ -217,6 +210,7 @@ class Run:
         stops: by case key, where a case got all the epochs it was to get.
         cold: one entry per arm, epoch and rank: costs before the first timed operation, in microseconds.
         printed: what another tool printed, in the order of its output; a run has either these or units.
+        probes: the single tests of a search for slow parts, in the order in which they were made.
         problems: what a reader should know: torn lines, incomplete units.
     """
 
@@ -228,9 +222,15 @@ class Run:
     stops: dict[str, Stop] = field(default_factory=dict)
     cold: list[dict[str, Any]] = field(default_factory=list)
     printed: list[Printed] = field(default_factory=list)
+    probes: list[Probe] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
     def is_imported(self) -> bool:
         """Whether another tool measured it, so that only means are known."""
         return self.meta.get("kind") == "import"
+
+    @property
+    def is_search(self) -> bool:
+        """Whether it looked for slow parts: single tests of ranks and links, and no cases."""
+        return self.meta.get("kind") in ("matrix", "suspects")

@@ -14,6 +14,7 @@ from ncclbench.store.folder import META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
+from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -83,7 +84,9 @@ class _Collector:
 
     def _take(self, line: Line) -> None:
         run = self._run
-        if isinstance(line, StopLine):
+        if isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
+            run.probes.append(line)
+        elif isinstance(line, StopLine):
             if line.case in self._cases:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)
             else:

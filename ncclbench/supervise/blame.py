@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from ncclbench.environment.host import format_ranges
 from ncclbench.plan.model import Plan
 from ncclbench.units import format_bytes
 from ncclbench.worker.board import NOWHERE
@@ -86,10 +88,15 @@ def hung(states: Sequence[RankState], nranks: int, timeout_s: float) -> Failure:
     stopped = [state for state in states if not state.answers]
     last = max(state.steps for state in states)
     behind = [state for state in states if state.steps < last]
+    arrived = [state.rank for state in states if state.steps == last and state.answers]
+    there = f" (arrived: {_ranks(arrived)})" if arrived else ""
     if stopped:
-        return _hanging(stopped, f"does not react (stopped, or stuck in the kernel), nothing moved {waited}")
+        what = f"does not react (stopped, or stuck in the kernel), nothing moved {waited}{there}"
+        return _hanging(stopped, what)
     if behind:
-        return _hanging(behind, f"has not come to the operation that the others have waited in {waited}")
+        return _hanging(
+            behind, f"has not come to the operation that the others have waited in {waited}{there}"
+        )
     text = f"all {nranks} ranks have waited {waited} in one operation, none stands out, {states[0].where}"
     return Failure(states[0].rank, text, True)
 
@@ -98,6 +105,10 @@ def _hanging(states: Sequence[RankState], what: str) -> Failure:
     first = states[0]
     text = f"rank {first.rank} on {first.host}{_others(len(states))} {what}, {first.where}"
     return Failure(first.rank, text, True)
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
 
 
 def _others(count: int) -> str:
@@ -117,3 +128,11 @@ def where(plan: Plan | None, at: tuple[int, int, int]) -> str:
     redop = f" {case.redop}" if case.redop else ""
     size = f" {format_bytes(case.nbytes)}" if case.nbytes else ""
     return f"in {case.op} {case.dtype}{redop}{size} {case.mode}{arm}, epoch {epoch + 1}{of}"
+
+
+def stage(request: Mapping[str, Any], at: tuple[int, int, int]) -> str:
+    """Words for a worker's place in a program, whose request has ``words`` for its stages in order."""
+    number, _, turn = at
+    if number == NOWHERE:
+        return "while starting"
+    return f"in {request['words'][number]}" + ("" if turn == NOWHERE else f", pass {turn + 1}")

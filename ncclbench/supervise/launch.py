@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from ncclbench.plan.model import Plan
+from ncclbench.supervise.blame import stage, where
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.rendezvous import Rendezvous, meet_alone, meet_others
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.supervise.watch import Watch
 from ncclbench.worker.board import Board
-from ncclbench.worker.protocol import WorkerTask
+from ncclbench.worker.protocol import Program, WorkerTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class Assignment:
 
     Attributes:
         number: counts the launches of this job.
-        plan: what to measure; None only describes the environment.
+        plan: what to measure; None measures nothing of the kind.
+        program: what else to do; with neither the environment is described and nothing more.
         batches: case key to operations per sample, where already fixed.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
@@ -79,6 +81,11 @@ class Assignment:
     batches: Mapping[str, int]
     attempt: int
     timeout_s: float
+    program: Program | None = None
+
+    def where(self, at: tuple[int, int, int]) -> str:
+        """Words for a worker's place, as its progress tells it."""
+        return where(self.plan, at) if self.program is None else stage(self.program.request, at)
 
     def to_json(self) -> dict[str, Any]:
         """For the store."""
@@ -88,6 +95,7 @@ class Assignment:
             "batches": dict(self.batches),
             "attempt": self.attempt,
             "timeout_s": self.timeout_s,
+            "program": None if self.program is None else [self.program.name, self.program.request],
         }
 
     @classmethod
@@ -99,6 +107,7 @@ class Assignment:
             batches=fields["batches"],
             attempt=fields["attempt"],
             timeout_s=fields["timeout_s"],
+            program=None if fields["program"] is None else Program(*fields["program"]),
         )
 
 
@@ -131,6 +140,7 @@ def launch(
             nranks=job.nranks,
             one_host=job.local_ranks == job.nranks,
             plan=assignment.plan,
+            program=assignment.program,
             batches=dict(assignment.batches),
             attempt=assignment.attempt,
             timeout_s=assignment.timeout_s,
@@ -143,5 +153,5 @@ def launch(
         slots.start(ranks, board, work)
         meanwhile()
         Watch(
-            slots, job.meeting, job.signals, assignment.plan, assignment.timeout_s, answer, log_folder
+            slots, job.meeting, job.signals, assignment.where, assignment.timeout_s, answer, log_folder
         ).run()

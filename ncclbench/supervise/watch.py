@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclbench.errors import MeasurementError
-from ncclbench.plan.model import Plan
-from ncclbench.supervise.blame import Failure, RankState, hung, root_cause, where
+from ncclbench.supervise.blame import Failure, RankState, hung, root_cause
 from ncclbench.supervise.rendezvous import Rendezvous
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slot, Slots
@@ -35,16 +34,16 @@ class Watch:
         slots: Slots,
         meeting: Rendezvous,
         signals: EndSignals,
-        plan: Plan | None,
+        where: Callable[[tuple[int, int, int]], str],
         timeout_s: float,
         answer: Callable[[Slot, Any], None],
         log_folder: Path | None,
     ) -> None:
-        """``answer`` gets every message that is not about a worker's end."""
+        """``answer`` gets every message that is not about a worker's end; ``where`` has words for places."""
         self._slots = slots
         self._meeting = meeting
         self._signals = signals
-        self._plan = plan
+        self._where = where
         self._timeout_s = timeout_s
         self._answer = answer
         self._log_folder = log_folder
@@ -98,7 +97,7 @@ class Watch:
     def _note(self, slot: Slot, what: str, killed: bool) -> None:
         if any(failure.rank == slot.rank for failure in self._failures):
             return
-        text = f"rank {slot.rank} on {self._host} {what} {where(self._plan, slot.place.at)}"
+        text = f"rank {slot.rank} on {self._host} {what} {self._where(slot.place.at)}"
         self._failures.append(Failure(slot.rank, text, killed))
 
     def _fail(self) -> None:
@@ -147,7 +146,7 @@ class Watch:
                 self._host,
                 slot.place.steps,
                 slot.rank in answering,
-                where(self._plan, slot.place.at),
+                self._where(slot.place.at),
             )
             for slot in self._slots.running
         ]

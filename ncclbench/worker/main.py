@@ -23,6 +23,8 @@ from ncclbench.worker.groups import kind_of, prepare_environment
 from ncclbench.worker.link import Link
 from ncclbench.worker.measure import Measurement
 from ncclbench.worker.probe import first_line
+from ncclbench.worker.programs import find_program
+from ncclbench.worker.programs.bench import Bench
 from ncclbench.worker.protocol import WorkerTask
 
 # The supervisor's deadline must come first: it can name the rank, the libraries' timeouts cannot.
@@ -50,13 +52,11 @@ def run_worker(task: WorkerTask, store: Any, pipe: Connection, place: Place, gat
 
 
 def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Gate | None) -> None:
-    """Describe the environment; with a plan and the supervisor's consent, measure."""
+    """Describe the environment; with a plan or a program and the supervisor's consent, measure."""
     plan = task.plan
     timeout_s = task.timeout_s * _LIBRARY_TIMEOUT_FACTOR + _LIBRARY_TIMEOUT_EXTRA_S
     gpus = count_gpus()
-    prepare_environment(
-        task.one_host, plan is not None and plan.share_gpu, max(1, task.local_ranks // max(1, gpus))
-    )
+    prepare_environment(task.one_host, task.share_gpu, max(1, task.local_ranks // max(1, gpus)))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.local_ranks))
     place.step()
     control = ControlPlane(store, task.rank, task.nranks, timeout_s)
@@ -73,6 +73,10 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
         _judge(fence, control, link)
         Measurement(task, plan, control, fence, devices, link, place, timeout_s).run()
         _tell_health(task, control, link, device, place, before=False)
+        link.settle()
+    elif task.program is not None and control.share(link.answer()):
+        bench = Bench(task, control, devices, link, place, timeout_s)
+        find_program(task.program.name)(bench, task.program.request)
         link.settle()
     control.close()
 

@@ -14,6 +14,19 @@ from ncclbench.store.model import Unit
 
 
 @dataclass(frozen=True, slots=True)
+class Program:
+    """Something to measure that is no sweep.
+
+    Attributes:
+        name: in ``worker.programs.PROGRAMS``.
+        request: what it takes, plain data.
+    """
+
+    name: str
+    request: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerTask:
     """What a worker is forked to do.
 
@@ -21,7 +34,8 @@ class WorkerTask:
         rank, local_rank, local_ranks: its place; ``local_ranks`` is how many share its host.
         nranks: world size.
         one_host: nobody is elsewhere, so sockets stay on the loopback.
-        plan: what to measure; None only describes the environment.
+        plan: what to measure; None measures nothing of the kind.
+        program: what else to do; with neither the environment is described and nothing more.
         batches: case key to k, where a former attempt has fixed it.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
@@ -33,9 +47,17 @@ class WorkerTask:
     nranks: int
     one_host: bool
     plan: Plan | None
+    program: Program | None
     batches: dict[str, int]
     attempt: int
     timeout_s: float
+
+    @property
+    def share_gpu(self) -> bool:
+        """Whether ranks may share a GPU."""
+        if self.plan is not None:
+            return self.plan.share_gpu
+        return self.program is not None and bool(self.program.request.get("share_gpu"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +116,19 @@ class Measured:
     epoch: int
     units: list[Unit]
     seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Rank 0: what a program has found up to now.
+
+    Attributes:
+        what: as the program names it.
+        data: plain data and arrays of numbers.
+    """
+
+    what: str
+    data: Any
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,11 @@ from ncclbench.report.panels import (
     fits,
     howto,
     imported,
+    links,
     ranks,
     requirements,
     spread,
+    suspects,
     table,
     unmeasured,
     verdict,
@@ -24,6 +26,8 @@ from ncclbench.report.panels.panel import Content, Panel
 
 _ENTRIES = (
     requirements.PANEL,
+    suspects.PANEL,
+    links.PANEL,
     verdict.PANEL,
     curves.PANEL,
     comparison.PANEL,

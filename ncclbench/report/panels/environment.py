@@ -12,6 +12,7 @@ from ncclbench.plan.model import Plan
 from ncclbench.report.model import Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, list_text, percent_text, ranges_text
+from ncclbench.store.model import Run
 
 # A report names ranks one by one up to this many.
 _MOST_RANKS = 64
@@ -69,7 +70,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("ncclbench", str(meta.get("ncclbench") or "")),
         ("run folder", source.run.folder.name),
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
-        *([] if source.run.is_imported else _method(plan)),
+        *_method(source.run),
         ("message", str(meta.get("message") or "")),
         *(("during the run", problem) for problem in _problems(meta)),
     ]
@@ -90,7 +91,19 @@ def _block(source: Source) -> dict[str, Any]:
     }
 
 
-def _method(plan: Plan) -> list[tuple[str, str]]:
+def _method(run: Run) -> list[tuple[str, str]]:
+    """What was asked for, and how."""
+    if run.is_imported:
+        return []
+    if run.is_search:
+        asked = run.meta.get("asked") or {}
+        told = [
+            name if value is True else f"{name.replace('_', ' ')} {value}"
+            for name, value in asked.items()
+            if value is not None and value is not False
+        ]
+        return [("asked for", ", ".join(told))]
+    plan = run.plan
     return [
         ("seed", str(plan.seed)),
         ("asked for", _asked(plan)),
@@ -173,7 +186,7 @@ def _between_runs(report: Report) -> list[Difference]:
     for source in report.sources:
         plan = source.run.plan
         asked = {"ranks": str(plan.nranks), "hosts": str(len(_hosts(source)))}
-        if not source.run.is_imported:
+        if not (source.run.is_imported or source.run.is_search):
             asked |= {"iterations": str(plan.iters), "epochs": str(plan.epochs)}
         asked["ncclbench"] = str(source.run.meta.get("ncclbench") or "–")
         named.append((source.label, asked | dict(split_by_difference(_hosts(source))[1])))

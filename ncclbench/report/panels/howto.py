@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ncclbench.attribution.links import FALSE_NAMES, MARGIN
 from ncclbench.report.model import Report, good_rows
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import three_digits
@@ -28,6 +29,10 @@ def build(report: Report) -> Content | None:
         "clocks": clocks,
         "measured": clocks - {CLOCK},
         "compared": bool(report.comparisons),
+        "sweeps": bool(report.sweeps),
+        "searches": bool(report.searches),
+        "margin": f"{1 + MARGIN:g}x",
+        "false_names": f"{1 / FALSE_NAMES:.0f}",
     }
 
 

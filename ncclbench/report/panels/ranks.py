@@ -35,7 +35,14 @@ def build(report: Report) -> Content | None:
     ]
     if not (figures or slowest or fences):
         return None
-    return {"figures": figures, "slowest": slowest, "fences": fences, "several_runs": len(report.sources) > 1}
+    return {
+        "figures": figures,
+        "slowest": slowest,
+        "last": [entry for source in report.sweeps for entry in _last(source)],
+        "fences": fences,
+        "several_runs": len(report.sources) > 1,
+        "several_arms": len(report.series) > 1,
+    }
 
 
 PANEL = Panel(
@@ -185,6 +192,17 @@ def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]]) -> Plot:
     if nranks > MOST_RANKS:
         note = f"The {MOST_RANKS} of {nranks} ranks that are furthest from the middle."
     return Plot([trace], layout, note)
+
+
+def _last(source: Source) -> list[dict[str, str]]:
+    """Per arm who begins last, where the run can tell."""
+    if source.run.is_imported:
+        return []
+    # Only here: other pages judge nobody.
+    from ncclbench.report.arriving import last_to_begin
+
+    found = [(arm.id, last_to_begin(source, arm.id)) for arm in source.run.plan.arms]
+    return [{"run": source.label, "arm": arm, "text": text} for arm, text in found if text is not None]
 
 
 def _slowest(source: Source) -> list[dict[str, str]]:

@@ -23,10 +23,12 @@ _ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running":
 
 
 def build(report: Report) -> Content | None:
-    """Always there: a page without an answer is no report."""
+    """Always there where cases were measured: a page without an answer is no report."""
+    if not report.sweeps:
+        return None
     peaks = _peaks(report)
     return {
-        "verdicts": [_verdict(source) for source in report.sources],
+        "verdicts": [_verdict(source) for source in report.sweeps],
         "several_runs": len(report.sources) > 1,
         "peaks": peaks,
         "has_shares": any(peak["share"] for peak in peaks),

@@ -42,6 +42,9 @@ const plotConfig = {
   displaylogo: false, showSendToCloud: false, showEditInChartStudio: false,
 };
 
+// The family of figures that do not follow the selection.
+const everything = { key: "", op: "", label: "" };
+
 class FigureView {
   constructor(element, figure) {
     this.element = element;
@@ -61,6 +64,11 @@ class FigureView {
     });
   }
 
+  // Whether it shows the same whatever is chosen.
+  get isFixed() {
+    return everything.key in this.figure.plots;
+  }
+
   show(family) {
     this.family = family;
     const options = Object.keys(this.figure.plots[family.key] || {});
@@ -73,21 +81,22 @@ class FigureView {
   draw() {
     const option = this.select.value;
     const plot = (this.figure.plots[this.family.key] || {})[option];
-    const title = `${this.family.op} ${this.family.label}`;
+    const title = `${this.family.op} ${this.family.label}`.trim();
     this.element.hidden = !plot;
     if (!plot) return;
-    this.element.querySelector(".shown").textContent = this.select.parentElement.hidden
-      ? `${title}, ${option}` : title;
+    const words = this.select.parentElement.hidden ? [title, option] : [title];
+    this.element.querySelector(".shown").textContent = words.filter(Boolean).join(", ");
     this.element.querySelector(".note").textContent = plot.note;
-    this.plot.setAttribute("aria-label", `${this.figure.alt}: ${title}, ${option}`);
+    this.plot.setAttribute("aria-label", `${this.figure.alt}: ${[title, option].filter(Boolean).join(", ")}`);
+    const data = plot.data.map((trace, at) => (at ? trace : { ...this.figure.shared, ...trace }));
     const size = { width: this.plot.clientWidth, height: this.plot.clientHeight };
     this.width = size.width;
-    Plotly.react(this.plot, coloured(plot.data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), this.config);
+    Plotly.react(this.plot, coloured(data), merged({ ...pageLayout(), ...size }, coloured(plot.layout)), this.config);
   }
 
   // Of words that may be anything: an imported operation is another tool's text.
   fileName() {
-    return `${this.element.dataset.figure}-${this.family.op}`.replace(/[^\w.-]+/g, "-");
+    return [this.element.dataset.figure, this.family.op].filter(Boolean).join("-").replace(/[^\w.-]+/g, "-");
   }
 
   fit() {
@@ -147,14 +156,17 @@ async function startFigures() {
     return;
   }
   const views = elements.map((element) => new FigureView(element, drawing.figures[element.dataset.figure]));
-  const drawAll = () => views.forEach((view) => view.draw());
-  const drawable = drawing.families.filter((family) => views.some((view) => view.figure.plots[family.key]));
-  if (!drawable.length) return;
-  new Selection(drawable, (family) => views.forEach((view) => view.show(family)));
-  document.addEventListener("themechange", drawAll);
+  const fixed = views.filter((view) => view.isFixed);
+  const following = views.filter((view) => !view.isFixed);
+  fixed.forEach((view) => view.show(everything));
+  const drawable = drawing.families.filter((family) => following.some((view) => view.figure.plots[family.key]));
+  const shown = drawable.length ? views : fixed;
+  if (!shown.length) return;
+  if (drawable.length) new Selection(drawable, (family) => following.forEach((view) => view.show(family)));
+  document.addEventListener("themechange", () => shown.forEach((view) => view.draw()));
   let resizing;
   addEventListener("resize", () => {
     clearTimeout(resizing);
-    resizing = setTimeout(() => views.forEach((view) => view.fit()), 100);
+    resizing = setTimeout(() => shown.forEach((view) => view.fit()), 100);
   });
 }
