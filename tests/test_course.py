@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from fake_cluster import FakeCluster, drive, searched
 
-from ncclbench.attribution.course import COMPUTES, Notebook, Search, growing_groups, search_course
+from ncclbench.attribution.course import Notebook, Search, growing_groups, search_course
 from ncclbench.attribution.model import Attribution
 from ncclbench.attribution.stages import FEWEST_PASSES, STAGES, Size, compute_turns, pair_passes
 from ncclbench.plan.pairs import PairPlan
@@ -41,7 +41,7 @@ def test_a_healthy_cluster_is_gone_through_once() -> None:
     assert answer.verdict == "none"
     assert Counter(type(test) for test in kept) == {
         PairTest: 12 * FEWEST_PASSES,
-        RankTest: 4 * COMPUTES * FEWEST_PASSES,
+        RankTest: 4 * Size().computes * FEWEST_PASSES,
         WaitTest: 4,
         SubsetTest: len([stage for stage in stages_of(cluster) if stage == "subsets"]),
     }
@@ -49,8 +49,8 @@ def test_a_healthy_cluster_is_gone_through_once() -> None:
     assert groups_of(cluster) == [[0, 1], [0, 1, 2, 3]]
     # Ranks alone and pairs in turns, then all together, then groups.
     assert (
-        stages_of(cluster)[: (COMPUTES + 1) * FEWEST_PASSES]
-        == (["compute"] * COMPUTES + ["pairs"]) * FEWEST_PASSES
+        stages_of(cluster)[: (Size().computes + 1) * FEWEST_PASSES]
+        == (["compute"] * Size().computes + ["pairs"]) * FEWEST_PASSES
     )
     assert cluster.orders[-1]["op"] == "all_to_all"
     assert cluster.orders[-1]["groups"] == [[0, 1, 2, 3]]
@@ -96,7 +96,9 @@ def test_more_passes_only_where_somebody_is_named_or_it_is_unclear(verdict: str,
 
     drive(search_course(search, cluster.places, lambda tests: None, judge), cluster)
     assert stages_of(cluster).count("pairs") == passes
-    assert judged[0] == FEWEST_PASSES * (12 + 4 * COMPUTES), "asked once, when the planned passes are done"
+    assert judged[0] == FEWEST_PASSES * (12 + 4 * Size().computes), (
+        "asked once, when the planned passes are done"
+    )
 
 
 def test_no_pass_beyond_the_fewest_begins_after_the_time() -> None:

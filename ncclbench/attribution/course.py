@@ -26,9 +26,6 @@ from ncclbench.store.probes import Probe, SubsetTest
 # A group is healthy as long as its bus bandwidth is not below this part of that of the pair it began with.
 HEALTHY_PART = 0.8
 
-# Passes of the compute probe before each of the pairs: they cost little.
-COMPUTES = 2
-
 
 @dataclass(frozen=True, slots=True)
 class Search:
@@ -76,7 +73,8 @@ def search_course(
         if turn == search.plan.passes and judge(notes.probes).verdict == "none":
             break
         # In turns: what disturbs a core for a second then falls on one pass and not on all of a rank.
-        yield from compute_passes(turns, search.size, notes, COMPUTES * turn, COMPUTES)
+        computes = search.size.computes
+        yield from compute_passes(turns, search.size, notes, computes * turn, computes)
         yield from pair_passes(search.plan, search.size, notes, turn, 1, search.until_s)
     yield from free_running(search.size, notes)
     suspected = {host for suspect in judge(notes.probes).suspects for host in suspect.hosts}
@@ -103,7 +101,8 @@ def growing_groups(
     if len(units) < 2:
         return []
     group, waiting = units[:2], [units[2:]]
-    base = yield from _speed(group, size, notes)
+    too_slow: list[list[int]] = []
+    base = yield from _speed(_ranks(group), size, notes)
     while waiting:
         chunk = waiting.pop(0)
         if not chunk:
@@ -112,10 +111,14 @@ def growing_groups(
         if len(chunk) > len(group):
             waiting.insert(0, chunk[len(group) :])
             chunk = chunk[: len(group)]
-        speed = yield from _speed([*group, *chunk], size, notes)
+        tried = _ranks([*group, *chunk])
+        # The last of what was too slow together, when all the rest of it has joined, is that again.
+        speed = 0.0 if tried in too_slow else (yield from _speed(tried, size, notes))
         if speed >= HEALTHY_PART * base:
             group = [*group, *chunk]
-        elif len(chunk) > 1:
+            continue
+        too_slow.append(tried)
+        if len(chunk) > 1:
             half = len(chunk) // 2
             waiting[:0] = [chunk[:half], chunk[half:]]
     return _ranks(group)
@@ -128,10 +131,8 @@ def _units(places: Places, suspected: set[str]) -> list[tuple[int, ...]]:
     return [places.ranks_on(host) for host in order]
 
 
-def _speed(
-    units: Sequence[Sequence[int]], size: Size, notes: Notebook
-) -> Generator[dict[str, Any], Array, float]:
-    yield from subsets("all_reduce", [_ranks(units)], size, notes, 0)
+def _speed(ranks: Sequence[int], size: Size, notes: Notebook) -> Generator[dict[str, Any], Array, float]:
+    yield from subsets("all_reduce", [ranks], size, notes, 0)
     test = notes.probes[-1]
     assert isinstance(test, SubsetTest)
     return _busbw(test)

@@ -34,6 +34,9 @@ STAGES = {
 # With fewer passes noise cannot be told from a fault.
 FEWEST_PASSES = 3
 
+# Passes that a quick search adds where somebody is named; others add as many as there were.
+QUICK_MORE_PASSES = 2
+
 # The operation of the free-running loop.
 LOOP_OP = "all_reduce"
 
@@ -46,6 +49,7 @@ class Size:
         message_bytes: of a message; a test sends as many as its time takes.
         pair_s: how long one test of a link should take.
         compute_s: how long one of the pieces of a compute probe should take.
+        computes: passes of the compute probe before each of the pairs.
         loop_iterations, loop_work_s: of the free-running loop.
         subset_bytes, subset_iterations: of an operation on a subset.
     """
@@ -53,17 +57,20 @@ class Size:
     message_bytes: int = 1 << 20
     pair_s: float = 0.2
     compute_s: float = 0.02
+    computes: int = 2
     loop_iterations: int = 60
     loop_work_s: float = 0.004
     subset_bytes: int = 1 << 20
     subset_iterations: int = 3
 
     def quick(self) -> Size:
-        """About half of it."""
+        """About half of it, or less."""
         return replace(
             self,
             message_bytes=self.message_bytes // 2,
-            pair_s=0.6 * self.pair_s,
+            pair_s=0.4 * self.pair_s,
+            compute_s=0.6 * self.compute_s,
+            computes=1,
             loop_iterations=self.loop_iterations // 2,
             subset_bytes=self.subset_bytes // 2,
             subset_iterations=2,

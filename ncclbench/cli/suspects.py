@@ -99,6 +99,7 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
         from ncclbench.attribution.attribute import attribute
         from ncclbench.attribution.course import Search, search_course
         from ncclbench.attribution.evidence import gathered, places_of
+        from ncclbench.attribution.stages import QUICK_MORE_PASSES
 
         on_gpus = any(entry["device"] != "cpu" for entry in environment["ranks"])
         size = size_of(params, on_gpus)
@@ -112,7 +113,8 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
             if tests:
                 tell(f"{_DONE[type(tests[0])]}: pass {tests[0].turn + 1} done")
 
-        search = Search(plan, plan.passes, size, on_gpus, until_s(params))
+        more = QUICK_MORE_PASSES if params["quick"] else plan.passes
+        search = Search(plan, more, size, on_gpus, until_s(params))
         yield from search_course(search, places, told, lambda tests: attribute(gathered(tests, places)))
 
     slowed = params["slow_rank"]
