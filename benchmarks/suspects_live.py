@@ -73,18 +73,21 @@ class Kind:
     Attributes:
         put_in: makes a cluster slow before anything starts.
         truth: what should be named.
-        fewest_hosts: with fewer it cannot be told.
+        fewest_hosts, most_hosts: with fewer it cannot be told.
         options: of the command.
         meanwhile: what happens while it runs; it is given the run's folder.
         always_full: three passes are not enough to see it.
+        switches: the hosts of each; one for all if empty.
     """
 
     put_in: Callable[[Cluster, Trial], None]
     truth: Callable[[Trial], set[Name]]
     fewest_hosts: int = 3
+    most_hosts: int = 6
     options: Callable[[Trial], tuple[str, ...]] = lambda trial: ()
     meanwhile: Callable[[Cluster, Trial, Job, Path], Any] = lambda *_: nullcontext()
     always_full: bool = False
+    switches: tuple[tuple[int, ...], ...] = ()
 
 
 def _nothing(cluster: Cluster, trial: Trial) -> None:
@@ -101,6 +104,10 @@ def _pair(cluster: Cluster, trial: Trial) -> None:
 
 def _direction(cluster: Cluster, trial: Trial) -> None:
     cluster.set_direction(trial.slow[0], trial.slow[1], trial.slow_mbit)
+
+
+def _uplink(cluster: Cluster, trial: Trial) -> None:
+    cluster.set_uplink(0, trial.slow_mbit)
 
 
 def _pair_and_host(cluster: Cluster, trial: Trial) -> None:
@@ -161,21 +168,35 @@ KINDS = {
         _a_rank,
         meanwhile=lambda cluster, trial, job, folder: job.slowed(trial.slow[0], trial.factor),
     ),
+    "slow uplink": Kind(
+        _uplink,
+        lambda trial: {("link", (0, 2), "both")},
+        fewest_hosts=4,
+        most_hosts=4,
+        switches=((0, 1), (2, 3)),
+    ),
     "slow from the middle": Kind(_nothing, _a_host, meanwhile=_degrading, always_full=True),
 }
 
 
 def draw(kind: Kind, factor: float, chance: random.Random) -> Trial:
     """A cluster of three to six hosts."""
-    hosts = chance.randint(kind.fewest_hosts, 6)
+    hosts = chance.randint(kind.fewest_hosts, kind.most_hosts)
     slow = tuple(chance.sample(range(hosts), min(3, hosts)))
     return Trial(hosts, slow, chance.choice(_RATES_MBIT), factor)
 
 
+@contextmanager
+def _made(kind: Kind, trial: Trial) -> Iterator[Cluster]:
+    """The cluster, up, with what is slow in it."""
+    with Cluster(trial.hosts, trial.mbit, switches=kind.switches or None) as cluster:
+        kind.put_in(cluster, trial)
+        yield cluster
+
+
 def attempt(kind: Kind, trial: Trial, full: bool) -> tuple[str, dict[str, Any], float]:
     """Bring the cluster up, search it; the outcome, the answer and the seconds of the command."""
-    with tempfile.TemporaryDirectory() as scratch, Cluster(trial.hosts, trial.mbit) as cluster:
-        kind.put_in(cluster, trial)
+    with tempfile.TemporaryDirectory() as scratch, _made(kind, trial) as cluster:
         folder = Path(scratch, "run")
         quick = () if full or kind.always_full else ("--quick",)
         command = (
@@ -212,8 +233,7 @@ def outcome(answer: dict[str, Any], truth: set[Name]) -> str:
 
 def rates(trial: Trial, kind: Kind) -> tuple[float, float]:
     """`matrix`: the furthest any link's bandwidth is from its goodput, as a fraction; and the seconds."""
-    with tempfile.TemporaryDirectory() as scratch, Cluster(trial.hosts, trial.mbit) as cluster:
-        kind.put_in(cluster, trial)
+    with tempfile.TemporaryDirectory() as scratch, _made(kind, trial) as cluster:
         began = time.monotonic()
         done = cluster.launch(1, ("-m", "ncclbench", "matrix", "--json", "--out", f"{scratch}/run"), _LIMIT_S)
         seconds = time.monotonic() - began

@@ -154,6 +154,35 @@ def test_two_islands_are_one_slow_uplink() -> None:
     assert found.drain_hosts == ()
 
 
+# Measured on four emulated hosts, two on each of two switches with an uplink of 50 Mbit/s between them,
+# which the two pairs of a round share as they please; Mbit/s, by (src, dst), in order of rounds.
+SHARED_UPLINK = {
+    (0, 1): [192.3, 190.3, 192.5, 191.2, 190.9],
+    (0, 2): [31.9, 48.3, 28.6, 30.6, 24.7],
+    (0, 3): [29.5, 39.8, 24.0, 23.6, 25.9],
+    (1, 0): [191.3, 189.5, 191.4, 192.6, 189.5],
+    (1, 2): [16.5, 23.7, 40.9, 33.7, 24.1],
+    (1, 3): [23.3, 29.2, 42.5, 23.5, 30.5],
+    (2, 0): [26.9, 37.0, 28.1, 40.2, 25.7],
+    (2, 1): [21.8, 21.4, 25.2, 26.4, 23.8],
+    (2, 3): [192.5, 191.1, 192.1, 189.6, 188.5],
+    (3, 0): [30.2, 28.3, 25.9, 25.2, 26.5],
+    (3, 1): [23.1, 23.3, 24.5, 16.9, 21.8],
+    (3, 2): [191.7, 188.8, 189.7, 190.5, 189.6],
+}
+
+
+def test_an_uplink_that_pairs_share_is_found_though_its_links_are_unsteady() -> None:
+    links = [
+        LinkSamples(src, dst, np.array(rates) / 8000, np.full(5, 100.0), np.array(rates)[::-1] / 8000)
+        for (src, dst), rates in SHARED_UPLINK.items()
+    ]
+    found = attribute(Evidence(Places((0, 1, 2, 3), ("a", "b", "c", "d")), links))
+    (suspect,) = found.suspects
+    assert (suspect.kind, suspect.direction) == ("link", "both")
+    assert "as is every pair of a, b with c, d: a slow uplink" in suspect.evidence
+
+
 def test_switches_have_uplinks_and_classes_are_never_mixed() -> None:
     whole = cluster(8, 1, 5)
     places = Places(whole.places.host_of, whole.places.hosts, tuple("aabbccdd"))

@@ -68,3 +68,28 @@ def test_lasting_is_a_chance() -> None:
     assert p_lasting(2, 5, 3, 100) == pytest.approx(10 * 0.0175**2, rel=0.3)
     # With what is seen in many rounds it is the binomial chance.
     assert p_lasting(1, 1, 20_000, 1_000_000) == pytest.approx(0.02, rel=1e-3)
+
+
+@pytest.mark.parametrize(("hosts", "ranks"), [(2, 1), (1, 2), (1, 3), (2, 2), (3, 1)])
+def test_few_and_noisy_ones_are_hardly_ever_named(hosts: int, ranks: int) -> None:
+    """Where single readings scatter by 30 %, and there are three or six rounds."""
+    verdicts: Counter[str] = Counter()
+    for number in range(60):
+        generator = np.random.default_rng([SEED, hosts, ranks, number])
+        where = tables.cluster(hosts, ranks, int(generator.choice([3, 6])))
+        noisy = tables.table(where, [], tables.Noise(0.3, 0.01), generator)
+        verdicts[judging.attribute(noisy).verdict] += 1
+    assert verdicts["none"] + verdicts["unclear"] >= 58, verdicts
+
+
+def test_where_only_much_would_be_found_nobody_is_no_all_clear() -> None:
+    generator = np.random.default_rng(SEED)
+    blind = judging.attribute(tables.table(tables.cluster(2, 1, 3), [], tables.Noise(0.4, 0.0), generator))
+    assert blind.verdict == "none"
+    assert blind.is_blind
+    assert blind.message.startswith("nobody stands out, but only a slowdown of ")
+    sharp = judging.attribute(tables.table(tables.cluster(4, 1, 6), [], tables.Noise(0.01, 0.01), generator))
+    assert sharp.verdict == "none"
+    assert not sharp.is_blind
+    assert sharp.would_find is not None
+    assert sharp.would_find <= 1.5

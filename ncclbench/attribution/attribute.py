@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ncclbench.attribution.choose import choose, join_islands
+from ncclbench.attribution.choose import choose, join_islands, not_between
 from ncclbench.attribution.links import FALSE_NAMES, MARGIN, is_read, link_readings, rank_readings
 from ncclbench.attribution.model import Attribution, Evidence, RankSamples, Suspect, Verdict
 from ncclbench.attribution.search import Readings, Search, What, search
@@ -26,7 +26,7 @@ from ncclbench.attribution.suspects import (
     suspect_of,
     target_of,
 )
-from ncclbench.attribution.words import doubt, name_of, nobody, sentence
+from ncclbench.attribution.words import doubt, name_of, nobody, sentence, would_find
 from ncclbench.stats.intervals import Floats
 
 # Times of what ranks do alone; of copies the time of a byte.
@@ -50,7 +50,7 @@ def attribute(evidence: Evidence, margin: float = MARGIN, alpha: float = FALSE_N
     chosen = choose(searches, alpha)
     named = {one.what: each.named for one, each in zip(readings, chosen, strict=True)}
     first, apart = join_islands(named.pop("bandwidth", []))
-    second = named.pop("both ways", [])
+    second = not_between(apart, named.pop("both ways", []))
     cases = gather([*first, *(one for each in named.values() for one in each)], second, evidence.places)
     unclear = [
         (target_of(finding), doubt(finding, reason, evidence.places))
@@ -135,6 +135,7 @@ def _answer(
     alpha: float,
 ) -> Attribution:
     verdict: Verdict
+    found = would_find(searches, alpha, margin) if searches else None
     if suspects:
         verdict = suspects[0].kind if len(suspects) == 1 else "several"
         rest = "everything else healthy" if not unclear else f"cannot be told: {'; '.join(unclear)}"
@@ -142,9 +143,11 @@ def _answer(
     elif unclear:
         verdict, message = "unclear", f"cannot be told: {'; '.join(unclear)}"
     else:
-        verdict, message = "none", nobody(searches, alpha, margin)
+        verdict, message = "none", nobody(searches, found)
     looked_at, not_looked_at = _looks(evidence)
-    return Attribution(verdict, suspects, drain_hosts(suspects), message, unclear, looked_at, not_looked_at)
+    return Attribution(
+        verdict, suspects, drain_hosts(suspects), message, unclear, looked_at, not_looked_at, found
+    )
 
 
 def _healthy_group(evidence: Evidence, suspects: Sequence[Suspect], margin: float) -> list[str]:

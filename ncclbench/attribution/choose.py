@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -11,6 +12,12 @@ import numpy as np
 from ncclbench.attribution.elements import SORTS, Sort
 from ncclbench.attribution.search import Finding, Search
 from ncclbench.stats.intervals import holm
+
+# What is slow in every round by more than this is told even where healthy ones may differ as much: half way
+# between what is never named (1.2x) and what must be found (1.5x).
+_TELLING = math.log(1.35)
+# But only where it is so many times as far out as any healthy one: of many some are the slowest.
+_FAR_APART = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +60,23 @@ def _choose_one(search: Search, significant: set[int], first_step: dict[Sort, fl
             unclear.append((finding, "more than half read so, and which is the norm cannot be told"))
         else:
             named.append(finding)
-    # As far out as no healthy one is, and in every round, but these are too few to exclude chance.
-    for finding in search.findings:
-        always = finding.look.start == 0 and finding.lasting[0] == finding.lasting[1]
-        if not shown and always and finding.look.cost * finding.p_size <= first_step[finding.elements.sort]:
-            unclear.append((finding, f"too few rounds to exclude chance: {search.rounds}"))
+    if not shown:
+        unclear += _not_excluded(search, first_step)
     return Chosen(named, unclear)
+
+
+def _not_excluded(search: Search, first_step: dict[Sort, float]) -> Iterator[tuple[Finding, str]]:
+    """What was slow in every round, and may be so by chance all the same."""
+    healthy = search.whole.healthy
+    left = np.abs(search.whole.expected - search.whole.values)[healthy]
+    apart = _FAR_APART * float(left.max()) if left.size else 0.0
+    for finding in search.findings:
+        if not finding.is_always:
+            continue
+        if finding.look.cost * finding.p_size <= first_step[finding.elements.sort]:
+            yield finding, f"too few rounds to exclude chance: {search.rounds}"
+        elif not finding.look.mean and float(np.nanmedian(finding.beyond)) >= max(_TELLING, apart):
+            yield finding, "the others differ so much that this may be chance"
 
 
 def _of_one_regime(shown: list[Finding]) -> list[Finding]:
@@ -133,3 +151,13 @@ def join_islands(named: list[Finding]) -> tuple[list[Finding], tuple[tuple[int, 
         label=(apart[0][0], apart[1][0]),
     )
     return [joined, *(finding for finding in named if not _is_host_link(finding))], apart
+
+
+def not_between(apart: tuple[tuple[int, ...], ...], findings: list[Finding]) -> list[Finding]:
+    """Findings without those of single links between two islands, which share what is slow."""
+    home = {host: number for number, hosts in enumerate(apart) for host in hosts}
+    return [
+        finding
+        for finding in findings
+        if not (_is_host_link(finding) and len({home.get(host) for host in finding.label}) == 2)
+    ]

@@ -19,6 +19,10 @@ Kind = Literal["rank", "host", "link"]
 Verdict = Literal["none", "rank", "host", "link", "several", "unclear"]
 
 
+# Where only larger slowdowns than this would have been found, that nobody is named says little.
+BLIND = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class Places:
     """Where ranks live.
@@ -187,6 +191,8 @@ class Attribution:
         message: one line in words.
         unclear: what is slow and cannot be told apart, in words.
         looked_at, not_looked_at: what the answer rests on and what it says nothing about, in words.
+        would_find: the slowdown that would have been found anywhere, as a factor of time; None where nothing
+            was measured.
     """
 
     verdict: Verdict
@@ -196,6 +202,12 @@ class Attribution:
     unclear: tuple[str, ...]
     looked_at: str
     not_looked_at: str
+    would_find: float | None = None
+
+    @property
+    def is_blind(self) -> bool:
+        """Whether nobody is named and much slower ones would not have been either."""
+        return self.verdict == "none" and (self.would_find is None or self.would_find > BLIND)
 
 
 def padded(rows: list[Floats]) -> Floats:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import betaln, binom
+from scipy.special import betaln, binom, chdtri
 
 from ncclbench.stats.intervals import ALPHA, Floats
 
@@ -118,14 +118,17 @@ def usual_scatter(rounds: Floats) -> float:
 
     Elements that are alike differ by chance alone as their rounds do, by the standard error of a median
     (1.25 / sqrt(rounds) of one round's standard deviation): few of them would hide that. A constant slowness
-    does not count, and of readings that are unsteady the typical one.
+    does not count, and of readings that are unsteady the typical one. Few rounds of few readings may look
+    steady by chance, so it is the upper end of the deviation's one-sided 95 % interval (chi squared).
     """
     made = np.isfinite(rounds).sum(axis=1)
     several = rounds[made > 1]
     if not several.size:
         return USUAL_SCATTER
     spread = float(np.median(np.nanstd(several, axis=1, ddof=1)))
-    return max(USUAL_SCATTER, 1.25 * spread / math.sqrt(float(np.median(made[made > 1]))))
+    freedom = float((made[made > 1] - 1).sum())
+    upper = spread * math.sqrt(freedom / chdtri(freedom, 0.95))
+    return max(USUAL_SCATTER, 1.25 * upper / math.sqrt(float(np.median(made[made > 1]))))
 
 
 def _tails(deviations: Floats, shape: float, usual: float) -> Iterator[Tail]:

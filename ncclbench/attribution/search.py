@@ -30,6 +30,8 @@ FEWEST_LAST = 3
 _MOST_WINDOWS = 6
 # So many links slow at once in a round make it this many times as rare; more of them no rarer.
 _AT_ONCE = 4
+# So many readings tell how unsteady one is; the spread of fewer over a few rounds is a matter of chance.
+_ENOUGH = 4
 # Of a normal distribution: standard deviation over median absolute deviation.
 _SD_OF_MAD = 1.4826
 
@@ -115,6 +117,11 @@ class Finding:
         return slow
 
     @property
+    def is_always(self) -> bool:
+        """Whether nearly all of its readings were slow in every round of all."""
+        return self.look.start == 0 and self.lasting[0] == self.lasting[1]
+
+    @property
     def onset(self) -> int:
         """The round, from 0, with which it became slow; 0 where it always was or that cannot be told."""
         slow = self.slow_rounds
@@ -196,7 +203,7 @@ def search(readings: Readings, margin: float) -> Search:
             for sort in SORTS
         },
         rounds=rounds,
-        largest=float(np.max(whole.fit.expected - whole.fit.values)),
+        largest=float(np.max(whole.fit.level - whole.fit.values)),
         scatters=list(whole.scatters.values()),
         whole=whole.fit,
     )
@@ -258,7 +265,9 @@ class _See:
                 for one in single
                 if (mine := self.classes[one.members] == each).any()
             ]
-            moves = (self.logs - self.drift)[here, self.look.start :]
+            # A slow link that several pairs share at once is unsteady, and says nothing of healthy ones.
+            healthy = here[self.fit.healthy[here]]
+            moves = (self.logs - self.drift)[healthy if healthy.size >= _ENOUGH else here, self.look.start :]
             found[each] = scatter_of(
                 deviations[np.setdiff1d(here, left_out)], suspected, family, usual_scatter(moves)
             )

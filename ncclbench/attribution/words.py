@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ncclbench.attribution.elements import SORTS
-from ncclbench.attribution.model import Kind, Places, Suspect
+from ncclbench.attribution.model import BLIND, Kind, Places, Suspect
 from ncclbench.attribution.search import Finding, Search
 
 _COPIES = {"copies to the device": "host-to-device", "copies from the device": "device-to-host"}
@@ -30,7 +30,7 @@ def evidence_of(finding: Finding, of: Kind, apart: Islands, places: Places) -> s
     elif finding.elements.is_pair and of != "link":
         said = f"its only link inside its host is {at}"
     elif finding.elements.is_pair:
-        said = f"{_percent(ratio)} of the median{_beside(finding)}{_between(apart, places)}"
+        said = f"{_percent(ratio)} of the median{_between(apart, places) or _beside(finding)}"
     else:
         said = f"{_which(finding, places)} are {at} ({finding.partners[0]} of {finding.partners[1]} pairs)"
     both = ", both directions at once" if finding.what == "both ways" else ""
@@ -120,11 +120,8 @@ def _called(finding: Finding, index: int, places: Places) -> str:
     return f"switch {places.switches[index]}"
 
 
-def nobody(searches: Sequence[Search], alpha: float, margin: float) -> str:
-    """That nothing stands out, with the spread and what would have been found."""
-    if not searches:
-        return "nobody: nothing was measured of links or ranks"
-    largest = math.exp(max(0.0, *(search.largest for search in searches)))
+def would_find(searches: Sequence[Search], alpha: float, margin: float) -> float:
+    """The slowdown that would have been found in any rank, host or link, as a factor of time."""
     family = max(1, *(sum(search.family[sort] for search in searches) for sort in SORTS))
     needed = max(
         scatter.slowness_at(alpha / len(SORTS) / family / 2)
@@ -132,6 +129,18 @@ def nobody(searches: Sequence[Search], alpha: float, margin: float) -> str:
         for scatter in search.scatters
     )
     # Up to twentieths, and where healthy ones differ so much that it hardly matters, a thousandfold.
-    found = math.ceil(20 * max(1 + margin, math.exp(min(needed, math.log(1000))))) / 20
+    return math.ceil(20 * max(1 + margin, math.exp(min(needed, math.log(1000))))) / 20
+
+
+def nobody(searches: Sequence[Search], found: float | None) -> str:
+    """That nothing stands out, with the spread and the slowdown ``found`` that would have been."""
+    if found is None:
+        return "nobody: nothing was measured of links or ranks"
+    largest = math.exp(max(0.0, *(search.largest for search in searches)))
+    if found > BLIND:
+        return (
+            f"nobody stands out, but only a slowdown of {found:.3g}x would have been found (spread up to "
+            f"{largest:.2f}x): take more --passes, or a quieter machine"
+        )
     would = f"a slowdown of {found:.3g}x would have been found"
     return f"nobody: spread is within noise (largest {largest:.2f}x, {would})"

@@ -161,6 +161,7 @@ def _conclude(
             "unclear": answer.unclear,
             "looked_at": answer.looked_at,
             "not_looked_at": "; ".join(left_out) or None,
+            "would_find": answer.would_find,
             "links": link_rows(evidence),
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
@@ -183,7 +184,8 @@ def _conclude(
     else:
         lines = suspect_lines(answer, left_out)
         lines += [f"report: {report}"] if run.probes else []
-        lines.append(coloured(message, "red" if bad or wrong or ended else "bold", sys.stdout))
+        colour = "red" if bad or wrong or ended else "yellow" if answer.is_blind else "bold"
+        lines.append(coloured(message, colour, sys.stdout))
         write("\n".join(lines) + "\n", sys.stdout)
     if ended is not None:
         show(f"ncclbench: error: {ended}\n", sys.stderr)

@@ -80,6 +80,7 @@ def _headline(source: Source, search: Searched) -> tuple[str, str, list[str]]:
         headline = f"Slow: {list_text([name_of(one) for one in answer.suspects])}"
     else:
         headline = "It cannot be told who is slow" if answer.verdict == "unclear" else "Nobody stands out"
+        tone = "warn" if answer.is_blind else tone
     if not source.run.probes:
         tone, headline = "warn", "Nothing measured"
     notes = []
