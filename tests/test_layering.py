@@ -20,18 +20,19 @@ LAYERS = (
     ("names", "units", "kernels"),
     ("tables",),
     ("plan",),
-    ("store.bounds", "store.probes"),
+    ("store.bounds", "store.probes", "store.drills"),
     ("store.model",),
     ("store", "environment", "stats"),
-    ("compare", "importing", "hardware", "attribution"),
+    ("compare", "importing", "hardware", "attribution", "flight"),
     ("worker",),
     ("supervise",),
+    ("faults",),
     ("terminal", "report"),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-TORCH_PARTS = ("worker", "supervise")
+TORCH_PARTS = ("worker", "supervise", "faults")
 # Too slow for `ncclbench --help` (milliseconds each: torch 1800, pandas 320, numba 270, plotly 60).
 SLOW_TO_IMPORT = ("torch", "pandas", "numba", "plotly", "scipy")
 

@@ -56,9 +56,10 @@ def test_page_and_navigation_hold_every_panel_that_has_something_to_show() -> No
     run = make_run(ops=["all_reduce"], arms=("nccl-legacy", "nccl2"), calibration=make_calibration())
     skip(run, 0, "too small")
     page = page_of(run)
-    # Nothing was required, compared with another run, imported, or searched.
-    absent = ("requirements", "compared", "imported", "suspects", "links")
-    expected = [name for name in PANELS if name not in absent]
+    # Nothing was required, compared with another run, imported, searched, or made to fail.
+    absent = ("requirements", "compared", "imported", "suspects", "links", "drill")
+    flight = ("flight", "flight-timeline", "flight-ranks")
+    expected = [name for name in PANELS if name not in (*absent, *flight)]
     assert set(expected) <= page.ids()
     links = [attributes["href"] for attributes in page.tagged("a")]
     assert links == [f"#{name}" for name in expected]

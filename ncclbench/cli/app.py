@@ -37,17 +37,17 @@ COMMANDS = {
     "plan": "Show what a sweep would run, how long it takes and what it could find, measuring nothing.",
     "matrix": "Measure every pair of ranks or hosts: bandwidth and latency, the odd ones named.",
     "suspects": "Find who is slow: a rank, a host, a link, several at once, or nobody.",
+    "drill": "Let a rank fail on purpose: every phase of the recovery timed, sums checked.",
+    "flight": "Read flight recorder dumps: who is stuck where, who did not come, who issued another.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
     "list": "List collectives, backends, topologies and types: here, or why not.",
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "calibrate", "matrix", "suspects", "env")
+MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
 PLANNED_COMMANDS = (
-    "drill",
-    "flight",
     "overlap",
     "p2p",
     "transport",

@@ -35,6 +35,7 @@ from ncclbench.cli.options import (
     warmup_choice,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.recording import recorder_option
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
@@ -129,6 +130,7 @@ _kept_options = under(
 @_measured_options
 @launch_options
 @_kept_options
+@recorder_option
 @json_option
 @exit_zero_option
 def command(**params: Any) -> int:
@@ -227,14 +229,18 @@ def _lead(job: Job, parts: Sequence[_Part], opened: RunFolder, params: Mapping[s
     folder = parts[0].folder.parent
     listener = CalibrationListener([part.plan for part in parts], folder, as_json=params["as_json"])
     try:
-        outside_s = _measure(job, parts, opened, listener)
+        outside_s = _measure(job, parts, opened, listener, params["flight_recorder"])
     except NcclbenchError as error:
         return _cut_short(error, folder, any(listener.seconds), params)
     return _conclude(parts, listener, outside_s, params)
 
 
 def _measure(
-    job: Job, parts: Sequence[_Part], opened: RunFolder, listener: CalibrationListener
+    job: Job,
+    parts: Sequence[_Part],
+    opened: RunFolder,
+    listener: CalibrationListener,
+    flight_recorder: bool,
 ) -> dict[str, float]:
     """Measure the parts one after the other; by name, the seconds of each that its cases did not take.
 
@@ -249,7 +255,9 @@ def _measure(
             meta = new_meta(part.plan, Description(typed_command(), part.folder.name, datetime.now(UTC)))
             before_s = time.monotonic()
             with opened if number == 0 else _open(part.folder) as folder:
-                Session(job, part.plan, folder, meta, None, listener, _load_the_rest).measure()
+                Session(
+                    job, part.plan, folder, meta, None, listener, _load_the_rest, flight_recorder
+                ).measure()
             measuring_s = sum(chain.from_iterable(listener.seconds[number].values()))
             outside_s[part.folder.name] = time.monotonic() - before_s - measuring_s
     finally:

@@ -20,6 +20,7 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.recording import has_dumps
 from ncclbench.cli.searching import (
     host_numbers,
     one_arm,
@@ -155,7 +156,8 @@ def _conclude(
     answer = attribute(evidence)
     wrong = wrong_pairs(run)
     report = run.folder / REPORT_FILE
-    if links:
+    has_report = bool(links) or has_dumps(run.folder)
+    if has_report:
         write_report([run], report)
     odd = [link for link in links if link["odd"]]
     message = f"{len(links):,} links, {len(odd)} odd; {answer.message}" if links else "no pair was measured"
@@ -173,7 +175,7 @@ def _conclude(
             "not_looked_at": not_looked_at[0] if not_looked_at else None,
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
-            "report": report if links else None,
+            "report": report if has_report else None,
             "problems": run.problems,
         }
         environment = run.meta.get("environment")
@@ -194,7 +196,7 @@ def _conclude(
         lines = matrix_lines(links, evidence.places)
         if not_looked_at:
             lines.append(f"not looked at: {not_looked_at[0]}")
-        lines += [f"report: {report}"] if links else []
+        lines += [f"report: {report}"] if has_report else []
         lines.append(coloured(message, "red" if code or odd else "bold", sys.stdout))
         write("\n".join(lines) + "\n", sys.stdout)
     if ended is not None:

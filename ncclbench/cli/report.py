@@ -71,18 +71,22 @@ def command(
     """Write one HTML page about one or several runs: it opens offline and can be sent to anybody."""
     # Imported here for the sake of --help: they bring NumPy, pandas and plotly.
     from ncclbench.report.build import write_report
+    from ncclbench.report.flight.redacting import without_names
+    from ncclbench.report.flight.runs import flights_of
     from ncclbench.report.redact import Redactor
     from ncclbench.stats.rows import run_rows
 
     runs, sides = _runs(folders, compare_with)
     page = _page(out, runs, redact)
-    redactor = Redactor(runs) if redact else None
+    flights = flights_of(runs)
+    redactor = Redactor(runs, [flight for flight in flights if flight is not None]) if redact else None
     if redactor is not None:
+        flights = [flight and without_names(flight, redactor) for flight in flights]
         runs, sides = redactor.runs, [(redactor.side(base), redactor.side(new)) for base, new in sides]
     comparisons = _compared(sides, compare_with)
     of_runs = [(run, run_rows(run)) for run in runs]
     held = hold(of_runs, required)
-    write_report(runs, page, held.judged, comparisons=comparisons, redactor=redactor)
+    write_report(runs, page, held.judged, comparisons=comparisons, redactor=redactor, flights=flights)
     rows = [{"run": run.folder, **row} for run, own in of_runs for row in own]
     wrong = sum(row["status"] == "wrong" for row in rows)
     warning = f" ({wrong} rows with WRONG data)" if wrong else ""

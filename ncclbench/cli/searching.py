@@ -13,6 +13,7 @@ from ncclbench.cli import values
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import typed_command
 from ncclbench.cli.options import Decorated, option, seed_choice, under
+from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
@@ -80,6 +81,7 @@ def search_options(passes: int) -> Callable[[Decorated], Decorated]:
             help="The run folder itself.",
         ),
         option("--label", metavar="TEXT", parse=values.text, help="What the run is about, for reports."),
+        recorder_choice,
     )
     drain = under(
         "How it answers",
@@ -176,7 +178,16 @@ def run_search(
         meta = search_meta(kind, arm, job.nranks, description, asked)
         show(f"run: {folder.path}\n", sys.stderr)
         try:
-            hold_search(job, folder, meta, program, params["timeout"], make_orders, _tell_preflight)
+            hold_search(
+                job,
+                folder,
+                meta,
+                program,
+                params["timeout"],
+                make_orders,
+                _tell_preflight,
+                params["flight_recorder"],
+            )
         except RequestError:
             raise
         except NcclbenchError as error:

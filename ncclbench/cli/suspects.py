@@ -20,6 +20,7 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.recording import has_dumps
 from ncclbench.cli.searching import (
     host_numbers,
     one_arm,
@@ -138,7 +139,8 @@ def _conclude(
     answer = attribute(evidence)
     wrong = wrong_pairs(run)
     report = run.folder / REPORT_FILE
-    if run.probes:
+    has_report = bool(run.probes) or has_dumps(run.folder)
+    if has_report:
         write_report([run], report)
     message = answer.message
     if wrong:
@@ -165,7 +167,7 @@ def _conclude(
             "links": link_rows(evidence),
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
-            "report": report if run.probes else None,
+            "report": report if has_report else None,
             "problems": run.problems,
         }
         emit_json(
@@ -183,7 +185,7 @@ def _conclude(
         show(f"{message}\n", sys.stderr)
     else:
         lines = suspect_lines(answer, left_out)
-        lines += [f"report: {report}"] if run.probes else []
+        lines += [f"report: {report}"] if has_report else []
         colour = "red" if bad or wrong or ended else "yellow" if answer.is_blind else "bold"
         lines.append(coloured(message, colour, sys.stdout))
         write("\n".join(lines) + "\n", sys.stdout)

@@ -28,6 +28,7 @@ from ncclbench.cli.options import (
     typed_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # What --resume may stand beside: the rest is in the run.
-_BESIDE_RESUME = {"--resume", "--require", "--unclear", "--json", "--exit-zero"}
+_BESIDE_RESUME = {"--resume", "--flight-recorder", "--require", "--unclear", "--json", "--exit-zero"}
 
 
 @click.command(
@@ -61,6 +62,7 @@ _BESIDE_RESUME = {"--resume", "--require", "--unclear", "--json", "--exit-zero"}
 @method_options
 @launch_options
 @run_options
+@recorder_option
 @require_options
 @json_option
 @exit_zero_option
@@ -161,7 +163,9 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
     with work.folder as folder:
         try:
             if former is None or lacks_units(former):
-                Session(job, work.plan, folder, meta, former, listener, _load_the_rest).measure()
+                Session(
+                    job, work.plan, folder, meta, former, listener, _load_the_rest, params["flight_recorder"]
+                ).measure()
         except NcclbenchError as error:
             ended = error
         finally:
@@ -216,13 +220,15 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     comparisons = compare_run(run)
     held = hold([(run, rows)], params)
     report = folder / REPORT_FILE
-    if run.units:
-        try:
+    has_report = bool(run.units) or has_dumps(folder)
+    try:
+        if run.units:
             write_summary_csv(rows, folder / SUMMARY_FILE)
+        if has_report:
             write_report([run], report, held.judged)
-        except NcclbenchError as error:
-            # A full disk that has ended the run ends this too; the first word counts.
-            ended = ended or error
+    except NcclbenchError as error:
+        # A full disk that has ended the run ends this too; the first word counts.
+        ended = ended or error
     wrong = [row for row in rows if row["status"] == "wrong"]
     code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else held.code
     message = str(ended) if ended is not None else _message(rows, wrong)
@@ -248,7 +254,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                 },
             )
         )
-    show_conclusion(rows, comparisons, report if run.units else None, as_json=params["as_json"])
+    show_conclusion(rows, comparisons, report if has_report else None, as_json=params["as_json"])
     stream = sys.stderr if params["as_json"] else sys.stdout
     for line in held.lines(stream):
         show(f"{line}\n", stream)

@@ -8,6 +8,7 @@ import math
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +18,12 @@ from markupsafe import Markup
 
 from ncclbench import __version__
 from ncclbench.report.figures import Figure
+from ncclbench.report.flight.model import FlightPage
+from ncclbench.report.flight.runs import flights_of
 from ncclbench.report.imported import worded
 from ncclbench.report.model import Family, Report, Row, Source, tabled
 from ncclbench.report.packing import packed, packed_plotlyjs
-from ncclbench.report.panels import PANELS
+from ncclbench.report.panels import FLIGHT_PANELS, PANELS
 from ncclbench.report.panels.panel import Panel, Subject
 from ncclbench.report.text import moment_text, visible_text
 from ncclbench.stats.rows import run_rows
@@ -30,6 +33,7 @@ from ncclbench.store.model import Run
 if TYPE_CHECKING:
     from ncclbench.compare.launches import Comparison
     from ncclbench.hardware.judging import Judged
+    from ncclbench.report.flight.model import Flight
     from ncclbench.report.redact import Redactor
     from ncclbench.report.searched import Searched
     from ncclbench.report.versus.model import Gate
@@ -44,6 +48,7 @@ def write_report(
     requirements: Sequence[Judged] = (),
     comparisons: Sequence[Comparison] = (),
     redactor: Redactor | None = None,
+    flights: Sequence[Flight | None] | None = None,
 ) -> None:
     """Write the report of one or several runs.
 
@@ -53,25 +58,31 @@ def write_report(
         requirements: what was required of the runs and what came of it, shown first.
         comparisons: of these runs, shown after their verdicts.
         redactor: that took the names out of the runs, if anything did: the page says so and is searched.
+        flights: what the flight recorders of each run say; None looks into their folders.
 
     Raises:
         MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
-    page = render(report_of(runs, requirements, comparisons), redactor.notice if redactor else ())
+    page = render(report_of(runs, requirements, comparisons, flights), redactor.notice if redactor else ())
     _write_page(page, path, redactor)
 
 
 def report_of(
-    runs: list[Run], requirements: Sequence[Judged] = (), comparisons: Sequence[Comparison] = ()
+    runs: list[Run],
+    requirements: Sequence[Judged] = (),
+    comparisons: Sequence[Comparison] = (),
+    flights: Sequence[Flight | None] | None = None,
 ) -> Report:
     """The rows and comparisons of runs, each tagged with its run's label."""
+    if flights is None:
+        flights = flights_of(runs)
     versus = []
     if comparisons:
         from ncclbench.report.versus.model import Versus
 
         versus = [Versus(comparison, None) for comparison in comparisons]
     sources = []
-    for label, run in zip(_labels(runs), runs, strict=True):
+    for label, run, flight in zip(_labels(runs), runs, flights, strict=True):
         rows = _tagged(worded(run_rows(run)), label)
         own: list[Row] = []
         if len(run.plan.arms) > 1:
@@ -79,7 +90,9 @@ def report_of(
             from ncclbench.compare.paired import compare_run
 
             own = _tagged(compare_run(run), label)
-        sources.append(Source(label, run, rows, own, _search(run)))
+        if flight is not None and len(runs) > 1:
+            flight = replace(flight, label=label)
+        sources.append(Source(label, run, rows, own, _search(run), flight))
     return Report(sources, requirements, versus)
 
 
@@ -139,6 +152,33 @@ def render_comparison(comparison: Comparison, gate: Gate | None = None, notice: 
         notice=notice,
         families=versus.families,
         rows=[flat(row) for row in versus.rows],
+    )
+
+
+def write_flight(flight: Flight, path: Path, redactor: Redactor | None = None) -> None:
+    """Write the page of dumps.
+
+    Args:
+        flight: what they say.
+        path: the file, replaced whole.
+        redactor: as in ``write_report``.
+
+    Raises:
+        MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
+    """
+    _write_page(render_flight(flight, redactor.notice if redactor else ()), path, redactor)
+
+
+def render_flight(flight: Flight, notice: Sequence[str] = ()) -> str:
+    """The page of dumps as text; ``notice`` stands on top, a line each."""
+    return _page(
+        FLIGHT_PANELS,
+        FlightPage((flight,)),
+        title="Flight recorder",
+        created=[],
+        notice=notice,
+        families={},
+        rows=[],
     )
 
 

@@ -15,6 +15,7 @@ from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import LATENCY_MODES
 
 if TYPE_CHECKING:
+    from ncclbench.report.flight.model import Flight
     from ncclbench.report.searched import Searched
     from ncclbench.report.versus.model import Versus
 
@@ -80,6 +81,7 @@ class Source:
         rows: the sweep rows of the run, each with ``run`` set to the label.
         comparisons: the compare rows of its arms, likewise; empty with one arm.
         search: what it found where it looked for slow parts, and then it has no rows; None else.
+        flight: what the flight recorders of its ranks say, where it left dumps; None else.
     """
 
     label: str
@@ -87,6 +89,7 @@ class Source:
     rows: list[Row]
     comparisons: list[Row]
     search: Searched | None = None
+    flight: Flight | None = None
 
 
 @dataclass(slots=True)
@@ -134,12 +137,17 @@ class Report:
     @property
     def sweeps(self) -> list[Source]:
         """The runs that measured cases."""
-        return [source for source in self.sources if source.search is None]
+        return [source for source in self.sources if source.search is None and not source.run.is_drill]
 
     @property
     def searches(self) -> list[tuple[Source, Searched]]:
         """The runs that looked for slow parts, with what they found."""
         return [(source, source.search) for source in self.sources if source.search is not None]
+
+    @property
+    def flights(self) -> tuple[Flight, ...]:
+        """What the flight recorders of the runs that left dumps say."""
+        return tuple(source.flight for source in self.sources if source.flight is not None)
 
     @property
     def comparisons(self) -> list[Row]:

@@ -12,7 +12,7 @@ import itertools
 import re
 import socket
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,8 +49,14 @@ class Redactor:
         aliases: what was replaced by what.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        """Learn from the runs, in this order: the first host of the first one is node-1."""
+    def __init__(self, runs: Sequence[Run], others: Sequence[Any] = (), hosts: Collection[str] = ()) -> None:
+        """Learn from the runs, in this order: the first host of the first one is node-1.
+
+        Args:
+            runs: whose names are to be replaced.
+            others: what else ``shown`` will be asked for, made of fields, dictionaries and lists.
+            hosts: names of hosts in them.
+        """
         self.aliases = Aliases()
         self._shown: dict[str, str] = {}
         self._secrets: set[str] = set()
@@ -58,17 +64,18 @@ class Redactor:
         self._learn_owner()
         for run in runs:
             self._learn(run.meta, "", "")
-        for run in runs:
-            for text in texts_of(run):
+        for host in hosts:
+            self.aliases.know("host", host)
+        for each in (*runs, *others):
+            for text in texts_of(each):
                 self._learn_text(text)
         folders = [self.aliases.know_run(run.folder) for run in runs]
         arms = {arm.id for run in runs for arm in run.plan.arms}
         for file in dict.fromkeys(file for run in runs for file in _files(run)):
             if file not in arms:  # a file may be called like its tool
                 self.aliases.know_file(file)
-        for run in runs:
-            for host in _hosts(run):
-                self.aliases.host(host)
+        for host in (*(host for run in runs for host in _hosts(run)), *hosts):
+            self.aliases.host(host)
         self._keep_references(runs)
         self.runs: list[Run] = [
             dataclasses.replace(self._walk(run, "", ""), folder=Path(folder))
@@ -80,6 +87,10 @@ class Redactor:
     def notice(self) -> list[str]:
         """What was done, for readers of the page; no name stands in it."""
         return self.aliases.notice
+
+    def shown(self, other: Any) -> Any:
+        """One of ``others`` without names."""
+        return self._walk(other, "", "")
 
     def side(self, side: Side) -> Side:
         """A side of a comparison, of runs that were given, with the runs without names."""

@@ -11,6 +11,7 @@ import msgspec
 import numpy as np
 
 from ncclbench.store.bounds import Count, Index, Time
+from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.model import Printed, Times, Unit, UnitHealth
 from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
@@ -83,7 +84,19 @@ class StopLine(msgspec.Struct, tag_field="type", tag="stop"):
     half_width: Annotated[float, msgspec.Meta(ge=0)] | None
 
 
-Line = SamplesLine | StatusLine | ColdLine | StopLine | Printed | PairTest | RankTest | WaitTest | SubsetTest
+Line = (
+    SamplesLine
+    | StatusLine
+    | ColdLine
+    | StopLine
+    | Printed
+    | PairTest
+    | RankTest
+    | WaitTest
+    | SubsetTest
+    | DrillTrial
+    | ContractOutcome
+)
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(Line)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from ncclbench.plan.model import Plan
 from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
+from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.probes import Probe
 
 RUN_SCHEMA = 1
@@ -211,6 +212,7 @@ class Run:
         cold: one entry per arm, epoch and rank: costs before the first timed operation, in microseconds.
         printed: what another tool printed, in the order of its output; a run has either these or units.
         probes: the single tests of a search for slow parts, in the order in which they were made.
+        trials: the trials of a drill, in the order in which they were made; ``contract``: its contract cases.
         problems: what a reader should know: torn lines, incomplete units.
     """
 
@@ -223,6 +225,8 @@ class Run:
     cold: list[dict[str, Any]] = field(default_factory=list)
     printed: list[Printed] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
+    trials: list[DrillTrial] = field(default_factory=list)
+    contract: list[ContractOutcome] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -234,3 +238,8 @@ class Run:
     def is_search(self) -> bool:
         """Whether it looked for slow parts: single tests of ranks and links, and no cases."""
         return self.meta.get("kind") in ("matrix", "suspects")
+
+    @property
+    def is_drill(self) -> bool:
+        """Whether ranks were made to fail: trials and contract cases, and no cases of a sweep."""
+        return self.meta.get("kind") == "drill"

@@ -10,6 +10,7 @@ import numpy as np
 
 from ncclbench.errors import RequestError
 from ncclbench.plan.model import Plan
+from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.folder import META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
@@ -86,6 +87,10 @@ class _Collector:
         run = self._run
         if isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
             run.probes.append(line)
+        elif isinstance(line, DrillTrial):
+            run.trials.append(line)
+        elif isinstance(line, ContractOutcome):
+            run.contract.append(line)
         elif isinstance(line, StopLine):
             if line.case in self._cases:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)

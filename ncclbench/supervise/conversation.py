@@ -23,12 +23,25 @@ Consent = Callable[[dict[str, Any]], str | None]
 class Conversation(Generic[Answer]):
     """Rank 0's side of a program; the other supervisors follow it as they follow a sweep."""
 
-    def __init__(self, job: Job, program: protocol.Program, timeout_s: float, consent: Consent) -> None:
-        """``timeout_s``: after so long without progress a rank is called hung."""
+    def __init__(
+        self,
+        job: Job,
+        program: protocol.Program,
+        timeout_s: float,
+        consent: Consent,
+        flight: str | None = None,
+    ) -> None:
+        """A conversation that has not begun.
+
+        Args:
+            timeout_s: after so long without progress a rank is called hung.
+            flight: as in ``Assignment``.
+        """
         self._job = job
         self._program = program
         self._timeout_s = timeout_s
         self._consent = consent
+        self._flight = flight
         self._orders: Orders[Answer]
         self._found: Any = None
         self._answers: list[Answer] = []
@@ -53,6 +66,7 @@ class Conversation(Generic[Answer]):
             attempt=0,
             timeout_s=self._timeout_s,
             program=self._program,
+            flight=self._flight,
         )
         if self._job.seat is not None:
             self._job.meeting.publish(f"assignment/{number}", assignment.to_json())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
@@ -12,11 +13,14 @@ from typing import Any
 
 from ncclbench.plan.model import Plan
 from ncclbench.supervise.blame import stage, where
+from ncclbench.supervise.capture import Recorders, clear_dumps
+from ncclbench.supervise.evidence import FlightEvidence
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.rendezvous import Rendezvous, meet_alone, meet_others
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.supervise.watch import Watch
+from ncclbench.tables.backends import find_backend
 from ncclbench.worker.board import Board
 from ncclbench.worker.protocol import Program, WorkerTask
 
@@ -74,6 +78,8 @@ class Assignment:
         batches: case key to operations per sample, where already fixed.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
+        flight: the run folder, for the dumps of the flight recorders where the launch fails; None asks for
+            none.
     """
 
     number: int
@@ -82,10 +88,19 @@ class Assignment:
     attempt: int
     timeout_s: float
     program: Program | None = None
+    flight: str | None = None
 
     def where(self, at: tuple[int, int, int]) -> str:
         """Words for a worker's place, as its progress tells it."""
         return where(self.plan, at) if self.program is None else stage(self.program.request, at)
+
+    @property
+    def backends(self) -> list[str]:
+        """torch's names of the backends that are measured."""
+        if self.plan is not None:
+            return [find_backend(arm.backend).torch_name for arm in self.plan.arms]
+        arm = self.program.request.get("arm") if self.program is not None else None
+        return [find_backend(arm[1]).torch_name] if arm else []
 
     def to_json(self) -> dict[str, Any]:
         """For the store."""
@@ -96,6 +111,7 @@ class Assignment:
             "attempt": self.attempt,
             "timeout_s": self.timeout_s,
             "program": None if self.program is None else [self.program.name, self.program.request],
+            "flight": self.flight,
         }
 
     @classmethod
@@ -108,6 +124,7 @@ class Assignment:
             attempt=fields["attempt"],
             timeout_s=fields["timeout_s"],
             program=None if fields["program"] is None else Program(*fields["program"]),
+            flight=fields["flight"],
         )
 
 
@@ -147,11 +164,27 @@ def launch(
         )
         # The gate is for workers of one supervisor; those of several meet over the control plane.
         gate = board.gate(slot) if job.seat is None else None
-        run_worker(task, job.meeting.worker_store(assignment.number), pipe, board.place(slot), gate)
+        line = None if recorders is None else recorders.line
+        run_worker(task, job.meeting.worker_store(assignment.number), pipe, board.place(slot), gate, line)
 
-    with Slots() as slots:
+    with contextlib.ExitStack() as stack:
+        recorders, flight = None, None
+        if assignment.flight is not None:
+            run = Path(assignment.flight)
+            recorders = stack.enter_context(Recorders(assignment.backends))
+            flight = FlightEvidence(recorders, job.meeting, run, job.nranks, job.leads)
+            if job.leads:
+                clear_dumps(run)
+        slots = stack.enter_context(Slots())
         slots.start(ranks, board, work)
         meanwhile()
         Watch(
-            slots, job.meeting, job.signals, assignment.where, assignment.timeout_s, answer, log_folder
+            slots,
+            job.meeting,
+            job.signals,
+            assignment.where,
+            assignment.timeout_s,
+            answer,
+            log_folder,
+            flight,
         ).run()

@@ -16,6 +16,7 @@ from ncclbench.store.lines import encode_line
 from ncclbench.store.model import RUN_SCHEMA
 from ncclbench.store.probes import Probe
 from ncclbench.supervise.conversation import Conversation
+from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Job
 from ncclbench.supervise.session import Description
 from ncclbench.worker.protocol import Program
@@ -59,11 +60,13 @@ def hold_search(
     timeout_s: float,
     make_orders: MakeOrders,
     started: Callable[[dict[str, Any], list[dict[str, Any]]], None],
+    flight_recorder: bool = False,
 ) -> None:
     """Go through the stages; on every way out run.json says how it ended, and what was found is kept.
 
     Args:
         started: told of the environment and the preflight, before anything is measured.
+        flight_recorder: keep the ranks' flight recorders where the search fails.
 
     Raises:
         RequestError: the preflight forbids it, or the arm cannot be had.
@@ -92,7 +95,8 @@ def hold_search(
             def keep(tests: Sequence[Probe]) -> None:
                 samples.append(b"".join(encode_line(test) for test in tests))
 
-            conversation: Conversation[None] = Conversation(job, program, timeout_s, consent)
+            flight = run_path(folder.path) if flight_recorder else None
+            conversation: Conversation[None] = Conversation(job, program, timeout_s, consent, flight)
             conversation.hold(lambda environment: make_orders(environment, keep))
     except NcclbenchError as error:
         _end(folder, meta, "interrupted" if isinstance(error, Interrupted) else "failed", str(error))

@@ -25,6 +25,7 @@ from ncclbench.store.lines import ColdLine, StatusLine, StopLine, encode_line, e
 from ncclbench.store.model import RUN_SCHEMA, Run
 from ncclbench.store.writer import SampleWriter
 from ncclbench.supervise.events import Listener
+from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Assignment, Job, launch
 from ncclbench.supervise.slots import Slot, flush_streams
 from ncclbench.worker import protocol
@@ -82,12 +83,14 @@ class Session:
         former: Run | None,
         listener: Listener,
         meanwhile: Callable[[], None],
+        flight_recorder: bool = False,
     ) -> None:
         """A measurement that has not begun.
 
         Args:
             former: the run as it stands when it is resumed, else None.
             meanwhile: what to do while workers start and nothing is timed yet.
+            flight_recorder: keep the ranks' flight recorders where a launch fails.
         """
         self._job = job
         self._plan = plan
@@ -95,6 +98,7 @@ class Session:
         self._meta = meta
         self._listener = listener
         self._meanwhile = meanwhile
+        self._flight = run_path(folder.path) if flight_recorder else None
         self._cases = {case.key: case for case in plan.planned}
         self._attempt = len(meta["attempts"])
         self._batches: dict[str, int] = {}
@@ -150,6 +154,7 @@ class Session:
             batches=self._batches,
             attempt=self._attempt,
             timeout_s=self._plan.timeout_s,
+            flight=self._flight,
         )
         if self._job.nranks > 1 and self._job.seat is not None:
             self._job.meeting.publish(f"assignment/{assignment.number}", assignment.to_json())

@@ -12,6 +12,7 @@ from typing import Any
 
 from ncclbench.errors import MeasurementError
 from ncclbench.supervise.blame import Failure, RankState, hung, root_cause
+from ncclbench.supervise.evidence import FlightEvidence
 from ncclbench.supervise.rendezvous import Rendezvous
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slot, Slots
@@ -38,8 +39,12 @@ class Watch:
         timeout_s: float,
         answer: Callable[[Slot, Any], None],
         log_folder: Path | None,
+        flight: FlightEvidence | None = None,
     ) -> None:
-        """``answer`` gets every message that is not about a worker's end; ``where`` has words for places."""
+        """``answer`` gets every message that is not about a worker's end; ``where`` has words for places.
+
+        With ``flight`` the recorders are asked when a rank fails or hangs.
+        """
         self._slots = slots
         self._meeting = meeting
         self._signals = signals
@@ -47,6 +52,7 @@ class Watch:
         self._timeout_s = timeout_s
         self._answer = answer
         self._log_folder = log_folder
+        self._flight = flight
         self._host = socket.gethostname()
         self._failures: list[Failure] = []
         self._nranks = max(meeting.world_size, len(slots.slots))
@@ -64,6 +70,8 @@ class Watch:
         """
         while self._slots.running:
             self._take(_TICK_S)
+            if self._flight is not None:
+                self._flight.settle()
             if self._failures:
                 self._fail()
             self._signals.check()
@@ -90,6 +98,8 @@ class Watch:
                     said = "" if killed else f" ({slot.last_words()})"
                     self._note(slot, f"{message}{said}", killed)
             elif isinstance(message, protocol.Raised):
+                if self._flight is not None:
+                    self._flight.hear(slot.rank, message.dumps)
                 self._note(slot, f"raised {message.kind}: {message.text}", False)
             elif not isinstance(message, protocol.Done):
                 self._answer(slot, message)
@@ -102,6 +112,7 @@ class Watch:
 
     def _fail(self) -> None:
         """A worker here has failed: hear the others out, tell every supervisor, and end."""
+        self._snapshot()
         deadline = time.monotonic() + _GRACE_S
         while time.monotonic() < deadline and self._slots.running:
             self._take(0.05)
@@ -111,7 +122,19 @@ class Watch:
             time.sleep(_GRACE_S)
             self._failures += self._published()
         self._keep_logs()
-        raise MeasurementError(root_cause(self._failures).text)
+        raise self._ended(root_cause(self._failures))
+
+    def _snapshot(self) -> None:
+        """Ask the recorders as long as they tell of the failure and not of what follows from it."""
+        if self._flight is not None:
+            self._flight.snapshot([slot.rank for slot in self._slots.running])
+            self._flight.share()
+
+    def _ended(self, failure: Failure, hangs: bool = False) -> MeasurementError:
+        """The end of the launch in words, with what the flight recorders say."""
+        return MeasurementError(
+            failure.text if self._flight is None else self._flight.conclude(failure, hangs)
+        )
 
     def _publish(self, failure: dict[str, Any]) -> None:
         if self._meeting.world_size > 1:
@@ -132,13 +155,15 @@ class Watch:
         except RuntimeError as error:
             raise MeasurementError(f"rank 0's process is gone: {self._host} lost its store") from error
         if failed:
+            self._snapshot()
             time.sleep(_GRACE_S)
             self._take(0)
             self._keep_logs()
-            raise MeasurementError(root_cause([*self._published(), *self._failures]).text)
+            raise self._ended(root_cause([*self._published(), *self._failures]))
 
     def _hung(self) -> None:
         """Nothing has moved for too long: find out who is to blame, as long as the hung still hang."""
+        self._snapshot()
         answering = self._slots.answering()
         states = [
             RankState(
@@ -155,7 +180,7 @@ class Watch:
         self._keep_logs()
         failure = hung(states, self._nranks, self._timeout_s)
         self._publish(asdict(failure))
-        raise MeasurementError(failure.text)
+        raise self._ended(failure, hangs=True)
 
     def _everybodys_states(self, mine: list[RankState]) -> list[RankState]:
         for state in mine:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import socket
 import time
 import traceback
 from multiprocessing.connection import Connection
@@ -14,7 +16,7 @@ import torch
 from ncclbench.environment.collect import collect, merge
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.health import read_health
-from ncclbench.worker import protocol
+from ncclbench.worker import protocol, recorder
 from ncclbench.worker.board import Gate, Place
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.devices import Devices
@@ -34,7 +36,14 @@ _LIBRARY_TIMEOUT_EXTRA_S = 15.0
 _FENCE_SAMPLES = 40
 
 
-def run_worker(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Gate | None) -> None:
+def run_worker(
+    task: WorkerTask,
+    store: Any,
+    pipe: Connection,
+    place: Place,
+    gate: Gate | None,
+    recorders: socket.socket | None = None,
+) -> None:
     """Do the task; tell the supervisor how it ended.
 
     Args:
@@ -42,13 +51,18 @@ def run_worker(task: WorkerTask, store: Any, pipe: Connection, place: Place, gat
         pipe: to the supervisor.
         place: this worker's progress.
         gate: where one supervisor has forked all ranks.
+        recorders: the line on which the supervisor learns how to ask for the flight recorder; None where it
+            will not.
     """
-    try:
-        _work(task, store, pipe, place, gate)
-        pipe.send(protocol.Done())
-    except Exception as error:  # everything a backend may raise must reach the supervisor as words
-        traceback.print_exc()
-        pipe.send(protocol.Raised(first_line(error), type(error).__name__))
+    asked = recorder.answering(recorders, task.rank) if recorders is not None else contextlib.nullcontext()
+    with asked:
+        try:
+            _work(task, store, pipe, place, gate)
+            pipe.send(protocol.Done())
+        except Exception as error:  # everything a backend may raise must reach the supervisor as words
+            dumps = tuple(recorder.dumps()) if recorders is not None else ()
+            traceback.print_exc()
+            pipe.send(protocol.Raised(first_line(error), type(error).__name__, dumps))
 
 
 def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Gate | None) -> None:

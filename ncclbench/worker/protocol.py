@@ -143,10 +143,16 @@ class FenceQuality:
 
 @dataclass(frozen=True, slots=True)
 class Raised:
-    """Any rank: an exception ended the worker."""
+    """Any rank: an exception ended the worker.
+
+    Attributes:
+        text: its first line; ``kind``: its class.
+        dumps: (backend, JSON) of the worker's flight recorders, where they are asked for.
+    """
 
     text: str
     kind: str
+    dumps: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ncclbench.report.flight.model import FlightPage
 from ncclbench.report.model import Report
 from ncclbench.report.panels import (
     calibration,
@@ -9,8 +10,12 @@ from ncclbench.report.panels import (
     compared,
     comparison,
     curves,
+    drill,
     environment,
     fits,
+    flight,
+    flight_ranks,
+    flight_timeline,
     howto,
     imported,
     links,
@@ -26,6 +31,10 @@ from ncclbench.report.panels.panel import Content, Panel
 
 _ENTRIES = (
     requirements.PANEL,
+    flight.PANEL,
+    flight_timeline.PANEL,
+    flight_ranks.PANEL,
+    drill.PANEL,
     suspects.PANEL,
     links.PANEL,
     verdict.PANEL,
@@ -48,4 +57,9 @@ PANELS: dict[str, Panel[Report]] = {
     panel.name: panel for panel in sorted(_ENTRIES, key=lambda panel: panel.order)
 }
 
-__all__ = ["PANELS", "Content", "Panel"]
+# The parts that a page of ``flight`` has, which knows of no run.
+FLIGHT_PANELS: dict[str, Panel[FlightPage]] = {
+    panel.name: panel for panel in (flight.PANEL, flight_timeline.PANEL, flight_ranks.PANEL)
+}
+
+__all__ = ["FLIGHT_PANELS", "PANELS", "Content", "Panel"]

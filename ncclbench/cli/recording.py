@@ -1,0 +1,46 @@
+"""``--flight-recorder``: for every command that launches workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ncclbench.cli.options import option, under
+from ncclbench.errors import RequestError
+
+# As torch reads them (FlightRecorder.hpp): the first that is set counts, and 0 records nothing.
+_BUFFER_SIZES = ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE")
+
+
+def why_off(environ: Mapping[str, str]) -> str | None:
+    """What keeps torch's flight recorder from recording, and how to mend it; None where it records."""
+    for name in _BUFFER_SIZES:
+        if value := environ.get(name):
+            is_off = value.strip().removeprefix("-").isdigit() and int(value) <= 0
+            return f"{name}={value} turns torch's flight recorder off: unset it" if is_off else None
+    return None
+
+
+def has_dumps(run: Path) -> bool:
+    """Whether flight recorders were kept in a run folder: then its report has something to show."""
+    from ncclbench.report.flight.runs import FLIGHT_FOLDER
+
+    return (run / FLIGHT_FOLDER).is_dir()
+
+
+def _checked(typed: Any, name: str) -> bool:
+    reason = why_off(os.environ) if typed else None
+    if reason is not None:
+        raise RequestError(f"{name}: {reason}")
+    return bool(typed)
+
+
+recorder_choice = option(
+    "--flight-recorder",
+    flag=True,
+    parse=_checked,
+    help="Where a rank hangs or fails: keep every rank's flight recorder, and say who was stuck.",
+)
+recorder_option = under("What is kept", recorder_choice)

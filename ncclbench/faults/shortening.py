@@ -1,0 +1,14 @@
+"""torch's errors, short enough for a table."""
+
+from __future__ import annotations
+
+import re
+
+_LONGEST = 160
+# A place in torch's sources; the prefix of a store that nobody else sees.
+_PLACES = re.compile(r"\[/?[\w./+-]+:\d+\] ?|/ncclbench-[0-9a-f]+/launch\d+/")
+
+
+def shortened(error: str) -> str:
+    """The first sentence, without places in source files."""
+    return _PLACES.sub("", error).split(". ")[0][:_LONGEST]

@@ -1,0 +1,1 @@
+"""Flight recorder dumps: read without running anything from them, joined over ranks, and judged."""

@@ -1,0 +1,260 @@
+"""Where some wait for others, or gave up waiting, and whom they waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from ncclbench.flight.agreement import is_synchronising
+from ncclbench.flight.cases import Case, camps_of, has_issued, issued_under, knows_how_far, unknown_members
+from ncclbench.flight.differing import first_mismatch
+from ncclbench.flight.join import Group, Joined, Lane, is_done
+from ncclbench.flight.model import Operation
+
+# A rank that is so many operations behind, with nobody waiting for it, may simply have been asked earlier.
+FAR_BEHIND = 50
+# Who waits longer than this, or than a tenth of the timeout, does not only wait for what is in flight.
+WAITS_NS = 1_000_000_000
+
+
+def collective_cases(group: Group, joined: Joined) -> list[Case]:
+    """What is wrong with the collectives of a group; what only follows from it there is left out."""
+    mismatch = first_mismatch(group)
+    stuck = _stuck(group, joined)
+    if mismatch is None:
+        return [stuck] if stuck is not None else []
+    if stuck is None or (not mismatch.is_past and mismatch.sequence <= stuck.sequence):
+        return [mismatch]
+    return [stuck, mismatch] if mismatch.is_past else [stuck]
+
+
+def _stuck(group: Group, joined: Joined) -> Case | None:
+    """Where some wait, or gave up waiting, for others."""
+    last = {rank: lane.last for rank, lane in group.lanes.items() if knows_how_far(lane)}
+    if not any(last.values()):
+        return None
+    behind = min(last.values())
+    pending: dict[int, set[int]] = {}
+    for rank, lane in group.lanes.items():
+        passed = _passed(lane, behind) if lane.pending else 0
+        for operation in lane.pending:
+            if operation.sequence >= passed:
+                pending.setdefault(operation.sequence, set()).add(rank)
+    unknown = unknown_members(group)
+    waited = min((number for number in pending if number > behind), default=None)
+    inside = min((number for number in pending if number <= behind), default=None)
+    if inside is not None:
+        # The operation that some wait for may be missing because its ranks are still in an earlier one.
+        late = {rank for rank, came in last.items() if waited is not None and came < waited}
+        is_behind = bool(late) and late <= pending[inside] and not _are_under_way(group, frozenset(late))
+        if waited is None or unknown or is_behind or _has_started(group, inside, pending[inside]):
+            case = _inside(group, joined, inside, pending[inside], is_behind)
+            if case is not None:
+                return case
+    if waited is not None:
+        return _waiting(group, joined, waited, last, frozenset(pending[waited]))
+    return _given_up(group, joined, last)
+
+
+def _passed(lane: Lane, number: int) -> int:
+    """The last that the rank is through of those that nobody leaves before all have come; 0 for none.
+
+    What is older is not waited for, though recorders may be late to say so: gloo's marks an operation as
+    retired after whoever waited for it has gone on.
+
+    Args:
+        number: that all have issued.
+    """
+    begin = lane.position(number + 1)
+    for operation in reversed(lane.operations[max(0, begin - FAR_BEHIND) : begin]):
+        if is_done(operation) and is_synchronising(operation.collective):
+            return operation.sequence
+    return 0
+
+
+def _has_started(group: Group, number: int, waiting: set[int]) -> bool:
+    return any(one.state == "started" for rank, one in issued_under(group, number).items() if rank in waiting)
+
+
+def _case(
+    group: Group, number: int, missing: frozenset[int], waiting: frozenset[int], is_certain: bool
+) -> Case:
+    issued = issued_under(group, number)
+    arrived = frozenset(rank for rank, lane in group.lanes.items() if has_issued(lane, number))
+    camps = camps_of(issued)
+    later = next(one for lane in group.lanes.values() for one in lane.operations if one.sequence >= number)
+    usual = issued[camps[0][0]] if camps else later
+    return Case(
+        "stuck",
+        group,
+        number,
+        usual,
+        issued,
+        missing=missing,
+        arrived=arrived,
+        unknown=unknown_members(group),
+        waiting=waiting,
+        is_certain=is_certain,
+        is_lonely=group.is_short,
+    )
+
+
+def _timeout_ns(operation: Operation) -> int | None:
+    return operation.timeout_ms * 1_000_000 if operation.timeout_ms else None
+
+
+def _ages_ns(joined: Joined, case: Case) -> Iterator[int]:
+    """How long ranks had waited when their dumps were taken, as far as that is known: at least so long."""
+    created = (
+        max(one.created_ns for one in case.issued.values()) if case.issued else case.operation.created_ns
+    )
+    for rank in case.waiting:
+        taken = joined.taken_ns.get(rank)
+        if taken is not None:
+            yield taken - created
+        elif joined.newest[rank].created_ns - created >= _least_ns(case.operation):
+            # It issued something so much later that this cannot be in flight only.
+            yield joined.newest[rank].created_ns - created
+
+
+def _least_ns(operation: Operation) -> int:
+    """How long a wait must be to say anything."""
+    timeout = _timeout_ns(operation)
+    return WAITS_NS if timeout is None else min(WAITS_NS, timeout // 10)
+
+
+def _waiting(
+    group: Group, joined: Joined, number: int, last: Mapping[int, int], waiting: frozenset[int]
+) -> Case | None:
+    """Some wait in an operation that others have not issued: None where they had come only just now."""
+    case = _case(group, number, frozenset(rank for rank in last if last[rank] < number), waiting, True)
+    ages = list(_ages_ns(joined, case))
+    if ages and max(ages) < _least_ns(case.operation):
+        return None
+    case.is_certain = bool(ages) or not _are_under_way(group, case.missing)
+    return case
+
+
+def _are_under_way(group: Group, ranks: frozenset[int]) -> bool:
+    """Whether all of these were in an operation that others had already completed.
+
+    Then they were about to come, or were asked before the others: no sign of a hang.
+    """
+    for rank in ranks:
+        lane = group.lanes[rank]
+        if not lane.pending or lane.pending[-1] is not lane.operations[-1]:
+            return False
+        if not is_synchronising(lane.pending[-1].collective):
+            return False
+        others = (other.at(lane.last) for other in group.lanes.values() if other is not lane)
+        if not any(one is not None and is_done(one) for one in others):
+            return False
+    return True
+
+
+def _inside(group: Group, joined: Joined, number: int, waiting: set[int], others_wait: bool) -> Case | None:
+    """All of whom there is a dump have issued it, and it is not done: None where it surely is in flight."""
+    case = _case(group, number, frozenset(), frozenset(waiting), True)
+    if len(group.members) == 1 and group.is_known:
+        return None
+    is_partly_done = is_synchronising(case.operation.collective) and case.waiting < case.arrived
+    if case.unknown or case.is_lonely:
+        # Of a rank that was killed its neighbours learn at once; but so it is at the end of a healthy run.
+        case.is_certain = not (is_partly_done and case.unknown)
+        return case
+    ages = list(_ages_ns(joined, case))
+    if ages:
+        return case if max(ages) >= _least_ns(case.operation) else None
+    if is_partly_done:
+        # Some have completed it, which they could not before all had come: the others are about to.
+        return None
+    case.is_certain = others_wait
+    return case
+
+
+def _given_up(group: Group, joined: Joined, last: Mapping[int, int]) -> Case | None:
+    """Nobody waits any more: told from what cannot have been completed.
+
+    Where a recorder says "completed", what is retired without it was given up. Where it never does, an
+    operation that nobody leaves before all have come was given up if some had not issued it.
+    """
+    top = max(last.values())
+    failed = [
+        one.sequence
+        for lane in group.lanes.values()
+        if lane.tells_completion
+        for one in lane.operations
+        if one.is_retired and one.state != "completed"
+    ]
+    if failed:
+        number = min(failed)
+        missing = frozenset(rank for rank in last if last[rank] < number)
+        return _case(group, number, missing, frozenset(), True)
+    behind = min(last.values())
+    if behind == top:
+        return _all_stopped(group, joined, top)
+    loose: Case | None = None
+    for number in _numbers_after(group, behind):
+        issued = issued_under(group, number)
+        if any(one.state == "completed" for one in issued.values()):
+            continue
+        late = frozenset(rank for rank in last if last[rank] < number)
+        missing = frozenset(rank for rank in late if _was_asked_later(joined, rank, issued))
+        if not missing:
+            if number == top == behind + 1 and is_synchronising(next(iter(issued.values())).collective):
+                # Asked before the others came there, and nobody came past it.
+                return _case(group, number, late, frozenset(), False)
+            continue
+        is_certain = top - behind <= FAR_BEHIND and not _are_under_way(group, missing)
+        case = _case(group, number, missing, frozenset(), is_certain)
+        if _is_overdue(joined, case):
+            case.is_certain = True
+            return case
+        if is_synchronising(case.operation.collective):
+            return case
+        if loose is None and len(missing) == 1 and len(last) > 2 and set(last) - missing <= case.arrived:
+            # Of some ahead of others nothing follows, but here one is behind all.
+            loose = case
+    return loose
+
+
+def _all_stopped(group: Group, joined: Joined, number: int) -> Case | None:
+    """All that were seen came equally far, and did nothing after it in any group.
+
+    If a member was not seen there, they may have given it up: told only if others wait behind them, or if it
+    is known that somebody is lacking.
+    """
+    if group.is_known and not unknown_members(group):
+        return None
+    case = _case(group, number, frozenset(), frozenset(), group.is_short and group.size is not None)
+    if not is_synchronising(case.operation.collective):
+        return None
+    stopped = all(joined.newest[rank] is one for rank, one in case.issued.items())
+    return case if stopped and case.arrived == frozenset(case.issued) else None
+
+
+def _numbers_after(group: Group, number: int) -> list[int]:
+    """The next numbers of which any rank still has the operation; enough of them to judge by."""
+    found: set[int] = set()
+    for lane in group.lanes.values():
+        begin = lane.position(number + 1)
+        found.update(one.sequence for one in lane.operations[begin : begin + FAR_BEHIND])
+    return sorted(found)[:FAR_BEHIND]
+
+
+def _was_asked_later(joined: Joined, rank: int, issued: Mapping[int, Operation]) -> bool:
+    """Whether its dump is not from before the others came to the operation, as far as that is known."""
+    taken = joined.taken_ns.get(rank)
+    return taken is None or taken > max(one.created_ns for one in issued.values())
+
+
+def _is_overdue(joined: Joined, case: Case) -> bool:
+    """Whether missing ranks had let the timeout pass, by the time of their dump or of any other event.
+
+    Without a time of the dump it is assumed that all dumps were taken together.
+    """
+    timeout = _timeout_ns(case.operation)
+    if timeout is None:
+        return False
+    newest = max(one.created_ns for one in joined.newest.values())
+    times = (joined.taken_ns.get(rank, newest) for rank in case.missing)
+    return max(times) - case.first_ns >= 0.9 * timeout

@@ -1,0 +1,165 @@
+"""What the trials of a drill have in common: per strategy, each phase with its interval over trials."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import Any
+
+from ncclbench.stats.intervals import log_mean
+from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
+
+# Phases in words.
+PHASE_WORDS = {
+    "first_notice": "first survivor notices",
+    "last_notice": "last survivor notices",
+    "decision": "decision",
+    "detach": "victim detached",
+    "first_good_n_minus_1": "first good collective at n-1",
+    "replacement_ready": "replacement ready",
+    "rejoin": "replacement joined",
+    "first_good_n": "first good collective at n",
+}
+
+# Of fewer trials a t interval says nothing: of two it is a factor of thousands wide.
+FEWEST_TRIALS = 3
+
+
+@dataclass(frozen=True, slots=True)
+class OverTrials:
+    """One quantity over the trials that have it.
+
+    Attributes:
+        n: how many they are, at least 1.
+        median: of them, in the quantity's unit.
+        low, high: 95 % t interval of the geometric mean; None of fewer than three trials.
+        worst: the largest.
+    """
+
+    n: int
+    median: float
+    low: float | None
+    high: float | None
+    worst: float
+
+
+def over_trials(values: Iterable[float | None]) -> OverTrials | None:
+    """Trials together; None where none has a value."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return None
+    mean = log_mean(known) if len(known) >= FEWEST_TRIALS else None
+    low, high = (None, None) if mean is None else mean.interval()
+    return OverTrials(len(known), median(known), low, high, max(known))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of ``count`` trials, and whether they recovered."""
+
+    text: str
+    count: int
+    recovered: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """One strategy against one fault.
+
+    Attributes:
+        fault: name in FAULTS; ``strategy``: name in STRATEGIES; ``spare``: how the replacement stood by.
+        trials: how many; ``recovered``, ``correct``: how many of them did or were.
+        phases_ms: by PHASES, since the fault; None where no trial reached it.
+        asked_ms: since the fault, when the replacement was asked for: once the bandwidth at n-1 was measured.
+        start_ms: what the replacement then took until it was ready.
+        before_GBs, during_GBs, after_GBs: bus bandwidth at n ranks, at n-1, and at n again.
+        kept: bandwidth after the recovery over that before the fault, trial by trial.
+        leftover_processes: of all trials.
+        outcomes: in words, what became of trials that did not recover, and of others where there is more to
+            say than times; the most frequent first.
+        clock_error_us: the largest.
+    """
+
+    fault: str
+    strategy: str
+    spare: str
+    trials: int
+    recovered: int
+    correct: int
+    phases_ms: dict[str, OverTrials | None]
+    asked_ms: OverTrials | None
+    start_ms: OverTrials | None
+    before_GBs: OverTrials | None
+    during_GBs: OverTrials | None
+    after_GBs: OverTrials | None
+    kept: OverTrials | None
+    leftover_processes: int
+    outcomes: list[Outcome]
+    clock_error_us: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data, as ``drill --json`` has it in ``summary``."""
+        return asdict(self)
+
+
+def recoveries(trials: Sequence[DrillTrial]) -> list[Recovery]:
+    """One for each fault, strategy and kind of spare, in the order in which they first came."""
+    groups: dict[tuple[str, str, str], list[DrillTrial]] = {}
+    for trial in trials:
+        groups.setdefault((trial.fault, trial.strategy, trial.spare), []).append(trial)
+    return [_recovery(own) for own in groups.values()]
+
+
+def _recovery(trials: Sequence[DrillTrial]) -> Recovery:
+    first = trials[0]
+    outcomes = Counter(
+        (trial.outcome or "it gave no reason", trial.recovered)
+        for trial in trials
+        if trial.outcome or not trial.recovered
+    )
+    return Recovery(
+        fault=first.fault,
+        strategy=first.strategy,
+        spare=first.spare,
+        trials=len(trials),
+        recovered=sum(trial.recovered for trial in trials),
+        correct=sum(trial.correct for trial in trials),
+        phases_ms={phase: over_trials(trial.phases_ms.get(phase) for trial in trials) for phase in PHASES},
+        asked_ms=over_trials(trial.replacement_asked_ms for trial in trials),
+        start_ms=over_trials(_start_ms(trial) for trial in trials),
+        before_GBs=over_trials(trial.before_GBs for trial in trials),
+        during_GBs=over_trials(trial.during_GBs for trial in trials),
+        after_GBs=over_trials(trial.after_GBs for trial in trials),
+        kept=over_trials(_kept(trial) for trial in trials),
+        leftover_processes=sum(trial.leftover_processes for trial in trials),
+        outcomes=[Outcome(text, count, recovered) for (text, recovered), count in outcomes.most_common()],
+        clock_error_us=max(trial.clock_error_us for trial in trials),
+    )
+
+
+def _start_ms(trial: DrillTrial) -> float | None:
+    ready_ms, asked_ms = trial.phases_ms.get("replacement_ready"), trial.replacement_asked_ms
+    return None if ready_ms is None or asked_ms is None else max(0.0, ready_ms - asked_ms)
+
+
+def _kept(trial: DrillTrial) -> float | None:
+    if not trial.before_GBs or trial.after_GBs is None:
+        return None
+    return trial.after_GBs / trial.before_GBs
+
+
+def by_outcome(outcome: ContractOutcome) -> list[tuple[str, str, float | None]]:
+    """What ranks were told in a contract case: the ranks, the words, the longest that took in seconds."""
+    ranks: dict[str, list[str]] = {}
+    for rank, words in outcome.outcomes.items():
+        ranks.setdefault(words, []).append(rank)
+    return [
+        (
+            f"rank{'' if len(own) == 1 else 's'} {', '.join(own)}",
+            words,
+            max((outcome.seconds[rank] for rank in own if rank in outcome.seconds), default=None),
+        )
+        for words, own in ranks.items()
+    ]

@@ -1,0 +1,86 @@
+"""What a drill keeps: its trials and contract cases, each a line of samples.jsonl."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from ncclbench.store.bounds import Index, Rate
+
+# Milliseconds since the fault, in this order; null where a strategy has no such phase or it was not reached.
+PHASES = (
+    "first_notice",
+    "last_notice",
+    "decision",
+    "detach",
+    "first_good_n_minus_1",
+    "replacement_ready",
+    "rejoin",
+    "first_good_n",
+)
+
+Ranks = list[Index]
+PhasesMs = dict[str, Annotated[float, msgspec.Meta(ge=0)] | None]
+
+
+class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
+    """One fault and what followed.
+
+    Attributes:
+        number: from 0, of this strategy.
+        fault: name in FAULTS; ``victim`` the rank, ``step`` the iteration at which it came.
+        strategy: name in STRATEGIES.
+        phases_ms: by PHASES, milliseconds since the fault.
+        notices_ms: when each survivor noticed, by rank; None for one that never did.
+        correct: whether every operation after the recovery had the right sums for its members.
+        recovered: whether all phases that the strategy has were reached.
+        outcome: in words, where it was not.
+        before_GBs, during_GBs, after_GBs: steady bus bandwidth at n ranks before the fault, at n-1, and at n
+            again; None where not reached.
+        clock_error_us: of phases that are told by several hosts' clocks; 0 on one host.
+        leftover_processes: alive after the trial though they should not be.
+        spare: how the replacement stood by.
+        replacement_asked_ms: since the fault, when the replacement was asked for: after the bandwidth at n-1
+            was measured. What it then took is ``replacement_ready`` less this. None where none was.
+    """
+
+    number: Index
+    fault: str
+    victim: Index
+    step: Index
+    strategy: str
+    phases_ms: PhasesMs
+    notices_ms: dict[str, float | None]
+    correct: bool
+    recovered: bool
+    outcome: str | None = None
+    before_GBs: Rate | None = None
+    during_GBs: Rate | None = None
+    after_GBs: Rate | None = None
+    clock_error_us: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    leftover_processes: Index = 0
+    spare: Literal["cold", "warm"] = "cold"
+    replacement_asked_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
+
+
+class ContractOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="contract"):
+    """What torch did in one case of its contract, on every rank.
+
+    Attributes:
+        case: name in CASES.
+        outcomes: in words, by rank.
+        seconds: by rank.
+        consistent: whether all ranks that take part were told the same, within the timeout that they gave.
+        expected: what the documentation, or else common sense, promises.
+        recovered: whether a fresh uuid worked afterwards; None where not tried.
+        command: how to see it again.
+    """
+
+    case: str
+    outcomes: dict[str, str]
+    seconds: dict[str, float]
+    consistent: bool
+    expected: str
+    recovered: bool | None
+    command: str
