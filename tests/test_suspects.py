@@ -38,6 +38,7 @@ def test_a_rank_that_computes_slowly_is_named(tmp_path: Path) -> None:
     assert sum(loop.waits_us) < sum(other.waits_us), "whoever comes last waits least"
 
 
+@pytest.mark.full
 def test_exit_zero_and_the_names_to_drain(tmp_path: Path) -> None:
     options = (*QUICK, *SLOW, "--drain-hosts", "--exit-zero")
     done = search("suspects", *options, "--out", tmp_path / "run")
@@ -65,6 +66,7 @@ def test_what_cannot_be_is_refused_in_one_line(options: tuple[str, ...], words: 
     assert "Traceback" not in done.err
 
 
+@pytest.mark.full
 def test_interrupted_it_says_what_was_known_until_then(tmp_path: Path) -> None:
     with long_search("suspects", tmp_path / "run") as running:
         running.signal(signal.SIGINT)
@@ -89,6 +91,7 @@ def test_a_killed_rank_is_named_with_its_stage(tmp_path: Path) -> None:
     assert load_run(tmp_path / "run").meta["status"] == "failed"
 
 
+@pytest.mark.full
 def test_a_stopped_rank_is_named_with_its_stage(tmp_path: Path) -> None:
     with long_search("suspects", tmp_path / "run") as running:
         running.workers(NRANKS)[0].suspend()
@@ -102,6 +105,7 @@ def test_a_stopped_rank_is_named_with_its_stage(tmp_path: Path) -> None:
     assert "rank 0" in meta["message"]
 
 
+@pytest.mark.full
 def test_under_a_launcher_all_end_with_the_answers_code(tmp_path: Path) -> None:
     options = ("--quick", "--slow-rank", "1:5", "--json", "--out", tmp_path / "run")
     one, other = under_launcher(2, "suspects", *options)
@@ -110,6 +114,7 @@ def test_under_a_launcher_all_end_with_the_answers_code(tmp_path: Path) -> None:
     assert [1] in [suspect["ranks"] for suspect in one.document["suspects"]]
 
 
+@pytest.mark.full
 def test_a_run_in_use_is_refused(tmp_path: Path) -> None:
     with long_search("suspects", tmp_path / "run") as running:
         done = search("suspects", "--nproc-per-node", "2", "--out", tmp_path / "run")
