@@ -14,10 +14,13 @@ from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 from ncclbench.store.reader import load_run
 
 QUICK = ("--quick", "--nproc-per-node", str(NRANKS))
-# Far beyond whatever two busy cores do to the others.
+# Far beyond what two busy cores mostly do to the others.
 SLOW = ("--slow-rank", "1:5")
+# Mostly: what else runs here may make the others as slow.
+may_be_disturbed = pytest.mark.flaky(reruns=2)
 
 
+@may_be_disturbed
 def test_a_rank_that_computes_slowly_is_named(tmp_path: Path) -> None:
     done = search("suspects", *QUICK, *SLOW, "--json", "--out", tmp_path / "run")
     assert done.code == 1, done.err
@@ -39,6 +42,7 @@ def test_a_rank_that_computes_slowly_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@may_be_disturbed
 def test_exit_zero_and_the_names_to_drain(tmp_path: Path) -> None:
     options = (*QUICK, *SLOW, "--drain-hosts", "--exit-zero")
     done = search("suspects", *options, "--out", tmp_path / "run")
@@ -106,6 +110,7 @@ def test_a_stopped_rank_is_named_with_its_stage(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
+@may_be_disturbed
 def test_under_a_launcher_all_end_with_the_answers_code(tmp_path: Path) -> None:
     options = ("--quick", "--slow-rank", "1:5", "--json", "--out", tmp_path / "run")
     one, other = under_launcher(2, "suspects", *options)
