@@ -68,6 +68,13 @@ SCATTERED = cluster(4, 2, 5, np.random.default_rng(1))
         (FOUR, [Fault("rank", (3,), 2, computes="too")], {("rank", (3,), "both")}),
         (cluster(2, 2, 5), [Fault("rank", (3,), 2, computes="too")], {("rank", (3,), "both")}),
         (cluster(3, 2, 5), [Fault("host", (1,), 2, computes="only")], {("host", (2, 3), "both")}),
+        # What is stopped does not send meanwhile either, but no more than that.
+        (FOUR, [Fault("rank", (3,), 4, computes="only"), pair(3, 1, 2, "one")], {("rank", (3,), "both")}),
+        (
+            FOUR,
+            [Fault("rank", (3,), 2, computes="only"), pair(3, 1, 4)],
+            {("rank", (3,), "both"), ("link", (1, 3), "both")},
+        ),
         (FOUR, [], set()),
         (TWO, [], set()),
         (cluster(1, 2, 5), [], set()),

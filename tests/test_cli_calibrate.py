@@ -186,6 +186,7 @@ def test_wrong_data_ends_with_1_and_is_no_calibration(tmp_path: Path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.full
 def test_torchrun_places_the_ranks_and_rank_0_speaks_alone(tmp_path: Path) -> None:
     """Where the data folder takes no file besides: that is a warning and no failure."""
     (tmp_path / "data").write_text("no folder")

@@ -81,6 +81,7 @@ def test_a_terminal_gets_tables() -> None:
     assert text.splitlines()[-1].startswith("1 rank on 1 host: ")
 
 
+@pytest.mark.full
 def test_under_torchrun_only_rank_0_speaks() -> None:
     outcome = run(*TORCHRUN, "-m", "ncclbench", "env", "--json")
     assert outcome.code == 0, outcome.err
@@ -117,6 +118,7 @@ def test_a_wrong_request_is_one_line_and_a_document() -> None:
     assert len(outcome.err.splitlines()) == 1
 
 
+@pytest.mark.full
 def test_against_a_run_of_this_machine_only_what_was_changed_is_told(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     small = ("--backends", "gloo", "--sizes", "64", "--modes", "isolated", "-n", "2", "--epochs", "1")

@@ -110,6 +110,7 @@ def test_torch_is_never_loaded(tmp_path: Path, before: Path, after: Path) -> Non
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.full
 def test_two_real_sweeps_are_compared(tmp_path: Path) -> None:
     options = (
         "--backends",

@@ -68,6 +68,7 @@ def test_drain_hosts_prints_names_alone(tmp_path: Path) -> None:
     assert "6 links" in done.err
 
 
+@pytest.mark.full
 def test_a_budget_of_time_and_a_pair_alone(tmp_path: Path) -> None:
     options = ("--quick", "--nproc-per-node", "4", "--at-once", "none", "--time-budget", "2s")
     done = search("matrix", *options, "--json", "--out", tmp_path / "run")
@@ -142,6 +143,7 @@ def test_a_backend_that_needs_a_gpu_is_refused_in_one_line(tmp_path: Path) -> No
 # --- faults
 
 
+@pytest.mark.full
 def test_interrupted_it_keeps_and_shows_what_was_measured(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with long_search("matrix", folder) as running:
@@ -157,6 +159,7 @@ def test_interrupted_it_keeps_and_shows_what_was_measured(tmp_path: Path) -> Non
     assert len(run.probes) >= 6
 
 
+@pytest.mark.full
 def test_a_killed_rank_is_named_with_where_it_was(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     with long_search("matrix", folder) as running:
@@ -174,6 +177,7 @@ def test_a_killed_rank_is_named_with_where_it_was(tmp_path: Path) -> None:
     assert "6 links" in done.out, "what was measured is shown"
 
 
+@pytest.mark.full
 def test_a_stopped_rank_is_named_within_the_deadline(tmp_path: Path) -> None:
     with long_search("matrix", tmp_path / "run") as running:
         running.workers(NRANKS)[2].suspend()
@@ -185,6 +189,7 @@ def test_a_stopped_rank_is_named_within_the_deadline(tmp_path: Path) -> None:
     assert "in the pair tests, pass " in last
 
 
+@pytest.mark.full
 def test_under_a_launcher_rank_0_speaks_and_all_end_alike(tmp_path: Path) -> None:
     one, other = under_launcher(2, "matrix", "--quick", "--json", "--out", tmp_path / "run")
     assert (one.code, other.code) == (0, 0), one.err + other.err

@@ -70,6 +70,7 @@ def test_filter_takes_all_words(browser: Browser, pages: dict[str, Path]) -> Non
     assert visible.count() == 96
 
 
+@pytest.mark.full
 def test_table_of_two_thousand_rows_is_quick(browser: Browser, tmp_path: Path) -> None:
     dtypes = ("float32", "float64", "float16", "bfloat16", "int8")
     ops = ("all_reduce", "broadcast", "all_gather", "reduce_scatter")

@@ -65,6 +65,7 @@ def test_not_met_ends_with_1_after_the_table(tmp_path: Path) -> None:
     assert (zero.code, zero.document["require"]) == (0, "fail")
 
 
+@pytest.mark.full
 def test_unclear_counts_as_one_says(tmp_path: Path) -> None:
     outcome = swept(tmp_path, _NO_PEAK, "all_reduce@2G>=1GB/s")
     document = outcome.document
@@ -76,6 +77,7 @@ def test_unclear_counts_as_one_says(tmp_path: Path) -> None:
     assert lenient.document["requirements"][0]["answer"] == "unclear"
 
 
+@pytest.mark.full
 def test_nothing_required_nothing_said(tmp_path: Path) -> None:
     outcome = swept(tmp_path)
     assert outcome.code == 0

@@ -229,6 +229,7 @@ class TestLengthOfEpochs:
 
 
 class TestForReal:
+    @pytest.mark.full
     def test_a_precision_is_reached_or_the_budget_is_spent(self, tmp_path: Path) -> None:
         done = sweep(
             *("--sizes", "8,64K", "--modes", "isolated", "--backends", "gloo,gloo"),

@@ -17,7 +17,7 @@ from ncclbench.tables.collectives import COLLECTIVES
 _BRIEF = ("-n", "4", "--epochs", "2", "--timeout", "30s")
 
 
-@pytest.mark.parametrize("nranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("nranks", [3, *(pytest.param(n, marks=pytest.mark.full) for n in (1, 2, 4))])
 def test_every_collective_gives_right_data(nranks: int, tmp_path: Path) -> None:
     dtypes = "float32,bfloat16,int64" if nranks == 2 else "float32"
     outcome = sweep(
@@ -160,6 +160,7 @@ def test_samples_hold_every_iteration_of_every_rank(tmp_path: Path) -> None:
     assert loaded.meta["fence"]["median_us"] >= 0
 
 
+@pytest.mark.full
 def test_epochs_can_be_processes_of_their_own(tmp_path: Path) -> None:
     outcome = sweep(
         *("--sizes", "4K", "--modes", "isolated,back-to-back", "--epoch-kind", "process"),

@@ -103,6 +103,7 @@ def test_signals_save_and_end_with_their_code(
     assert meta["status"] == "interrupted"
 
 
+@pytest.mark.full
 def test_a_torn_last_line_is_dropped_and_measured_again(long_sweep: Running, tmp_path: Path) -> None:
     long_sweep.signal(signal.SIGKILL)
     long_sweep.wait()
@@ -129,6 +130,7 @@ def test_a_folder_that_holds_a_run_is_refused(tmp_path: Path) -> None:
     assert lines(tmp_path / "run") == before
 
 
+@pytest.mark.full
 def test_a_full_disk_is_one_clear_line_and_keeps_what_was_measured(tmp_path: Path) -> None:
     with require_mount(tmp_path / "small", kilobytes=160) as small:
         outcome = sweep(
@@ -142,6 +144,7 @@ def test_a_full_disk_is_one_clear_line_and_keeps_what_was_measured(tmp_path: Pat
         assert all(unit.total_us.shape[0] == 2 for units in loaded.units.values() for unit in units)
 
 
+@pytest.mark.full
 def test_two_sweeps_at_once_do_not_meet(tmp_path: Path) -> None:
     outcomes: list[Outcome] = []
 
@@ -157,6 +160,7 @@ def test_two_sweeps_at_once_do_not_meet(tmp_path: Path) -> None:
     assert {outcome.document["run"] for outcome in outcomes} == {str(tmp_path / "a"), str(tmp_path / "b")}
 
 
+@pytest.mark.full
 def test_under_torchrun_a_killed_worker_ends_every_rank_with_the_same_code(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(_NRANKS))

@@ -18,6 +18,7 @@ from ncclbench.store.reader import load_run
 _BRIEF = ("--sizes", "64", "--modes", "isolated", "-n", "4", "--epochs", "2")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_closed_streams_cost_nothing(closed: str, tmp_path: Path) -> None:
     command = f"{' '.join(SWEEP)} {' '.join(_BRIEF)} --out {tmp_path / 'run'} {closed}"
@@ -26,6 +27,7 @@ def test_closed_streams_cost_nothing(closed: str, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.full
 def test_a_label_beyond_the_locale_is_kept_and_one_that_is_no_text_refused(tmp_path: Path) -> None:
     ascii_only = {"LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     kept = sweep(*_BRIEF, "--label", "größe", "--out", tmp_path / "run", env=ascii_only)
@@ -46,6 +48,7 @@ def test_an_empty_text_is_refused(option: str, tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.full
 def test_samples_that_were_lost_are_measured_again_though_the_run_says_complete(tmp_path: Path) -> None:
     assert sweep(*_BRIEF, "--out", tmp_path / "run").code == 0
     samples = tmp_path / "run" / "samples.jsonl"
@@ -58,6 +61,7 @@ def test_samples_that_were_lost_are_measured_again_though_the_run_says_complete(
     assert [(unit.epoch, unit.attempt) for unit in units] == [(0, 0), (1, 1)]
 
 
+@pytest.mark.full
 def test_a_command_that_was_stopped_itself_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     options = ("--sizes", "64,1M", "--modes", "isolated", "-n", "600", "--timeout", "3s", "--out", folder)
@@ -91,6 +95,7 @@ def test_an_unknown_master_is_said_at_once(tmp_path: Path) -> None:
     assert "Traceback" not in outcome.err
 
 
+@pytest.mark.full
 def test_waiting_for_a_master_heeds_signals(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "RANK": "1",

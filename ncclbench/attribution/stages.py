@@ -56,8 +56,8 @@ class Size:
 
     message_bytes: int = 1 << 20
     pair_s: float = 0.2
-    compute_s: float = 0.02
-    computes: int = 2
+    compute_s: float = 0.03
+    computes: int = 3
     loop_iterations: int = 60
     loop_work_s: float = 0.004
     subset_bytes: int = 1 << 20
@@ -69,8 +69,8 @@ class Size:
             self,
             message_bytes=self.message_bytes // 2,
             pair_s=0.4 * self.pair_s,
-            compute_s=0.6 * self.compute_s,
-            computes=1,
+            compute_s=self.compute_s / 2,
+            computes=2,
             loop_iterations=self.loop_iterations // 2,
             subset_bytes=self.subset_bytes // 2,
             subset_iterations=2,

@@ -115,12 +115,32 @@ def _merge(cases: Cases) -> None:
         elif len(ranks) == 1 and host_target in by_target:
             # What computes slowly also sends slowly; a slow network makes no slow products.
             by_target["rank", "rank", ranks].findings += by_target.pop(host_target).findings
+    _merge_stopped(cases)
     alone = {target[2][0] for target in by_target if target[0] == "rank"}
     for target in [target for target in by_target if target[:2] == ("link", "rank")]:
         ends = alone & set(target[2])
         hosts = {places.host_of[rank] for rank in target[2]}
         if ends and len(hosts) == 1 and len(places.ranks_on(hosts.pop())) == 2:
             by_target["rank", "rank", (ends.pop(),)].findings += by_target.pop(target).findings
+
+
+def _merge_stopped(cases: Cases) -> None:
+    """What is stopped again and again neither computes nor sends meanwhile: that makes no second fault of it.
+
+    A link that is slower than the work of its end is one.
+    """
+    by_target, places = cases.by_target, cases.places
+    for target in [target for target in by_target if target[0] == "link" and target[1] in ("rank", "host")]:
+        for rank in cases.ranks_of(target):
+            own: Target = ("rank", "rank", (rank,))
+            stands_alone = target[1] == "rank" or len(places.ranks_on(places.host_of[rank])) == 1
+            if own not in by_target or not stands_alone:
+                continue
+            work = [one.ratio()[0] for one in by_target[own].findings if one.what == "compute"]
+            links = by_target[target].findings
+            if work and max(one.ratio()[0] for one in links) < max(work):
+                del by_target[target]
+                break
 
 
 def suspect_of(target: Target, case: Case, cases: Cases, apart: tuple[tuple[int, ...], ...]) -> Suspect:
