@@ -72,27 +72,29 @@ def _write_dumps(folder: Path, moment: str, rank: int) -> None:
     c10d = torch._C._distributed_c10d
     # With stacks it would first import torch._inductor, which takes longer than the timeout.
     frames = "torch._inductor" in sys.modules
+    taken_ns = time.time_ns()
     taken = {"json": c10d._dump_fr_trace_json(), "pickle": c10d._dump_fr_trace(includeStackTraces=frames)}
     for kind, content in taken.items():
         target = folder / moment / kind
         target.mkdir(parents=True, exist_ok=True)
         (target / f"trace_rank_{rank}{'.json' if kind == 'json' else ''}").write_bytes(content)
+    (folder / moment / f"taken_{rank}").write_text(str(taken_ns))
 
 
-def _make_world(rank: int, nranks: int, store: Any) -> None:
+def _make_world(rank: int, nranks: int, store: Any, timeout_s: float = TIMEOUT_S) -> None:
     import torch.distributed as dist
 
-    timeout = timedelta(seconds=TIMEOUT_S)
+    timeout = timedelta(seconds=timeout_s)
     dist.init_process_group("gloo", rank=rank, world_size=nranks, store=store, timeout=timeout)
 
 
-def _run_rank(script: Callable[[Job], None], rank: int, nranks: int, folder: Path) -> None:
+def _run_rank(script: Callable[[Job], None], rank: int, nranks: int, folder: Path, timeout_s: float) -> None:
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), nranks)
-    _make_world(rank, nranks, store)
+    _make_world(rank, nranks, store, timeout_s)
     job = Job(rank, nranks, store)
     ready = dist.PrefixStore("ready", store)
     ready.add("ranks", 1)
@@ -111,7 +113,9 @@ def _run_rank(script: Callable[[Job], None], rank: int, nranks: int, folder: Pat
     before.join()
 
 
-def _start_rank(script: Callable[[Job], None], rank: int, nranks: int, folder: Path, ring: int) -> int:
+def _start_rank(
+    script: Callable[[Job], None], rank: int, nranks: int, folder: Path, ring: int, timeout_s: float
+) -> int:
     child = os.fork()
     if child:
         return child
@@ -119,7 +123,7 @@ def _start_rank(script: Callable[[Job], None], rank: int, nranks: int, folder: P
         sys.stderr = open(folder / f"stderr_{rank}", "w")  # noqa: SIM115
         os.dup2(sys.stderr.fileno(), 2)
         os.environ["TORCH_FR_BUFFER_SIZE"] = str(ring)
-        _run_rank(script, rank, nranks, folder)
+        _run_rank(script, rank, nranks, folder, timeout_s)
     except BaseException as error:
         (folder / f"broken_{rank}").write_text(repr(error))
     finally:
@@ -145,7 +149,9 @@ def _run_scripts(names: Sequence[str], folder: Path) -> None:
                 entry = SCRIPTS[name]
                 (folder / name).mkdir()
                 for rank in range(entry.nranks):
-                    child = _start_rank(entry.run, rank, entry.nranks, folder / name, entry.ring)
+                    child = _start_rank(
+                        entry.run, rank, entry.nranks, folder / name, entry.ring, entry.timeout_s
+                    )
                     running[child] = (name, time.monotonic() + entry.deadline_s)
             for child, (name, deadline) in list(running.items()):
                 if os.waitpid(child, os.WNOHANG)[0] or time.monotonic() > deadline:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 from hanging import Job
 from hanging_scripts import SCRIPTS, gather, script
 
@@ -15,7 +13,6 @@ def crossed_halves(job: Job) -> None:
     one, two = (job.group(*range(job.nranks)) for _ in range(2))
     first, second = (one, two) if job.rank < 2 else (two, one)
     job.all_reduce()
-    time.sleep(0.2 * (job.rank // 2))
     job.all_reduce(group=first)
     job.all_reduce(group=second)
 
@@ -99,7 +96,6 @@ def two_pairs_apart(job: Job) -> None:
     pair = pairs[job.rank // 2]
     for _ in range(3):
         job.all_reduce(group=pair)
-    time.sleep(0.3 * (job.rank // 2))
     if job.rank in (1, 2):
         job.stay_away()
     job.all_reduce(group=pair)

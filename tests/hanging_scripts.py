@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hanging import AWAY_S, Job
+from hanging import AWAY_S, TIMEOUT_S, Job
 
 
 @dataclass(frozen=True)
@@ -17,16 +17,17 @@ class Script:
     nranks: int = 4
     ring: int = 2000
     deadline_s: float = 12.0
+    timeout_s: float = TIMEOUT_S
 
 
 SCRIPTS: dict[str, Script] = {}
 
 
 def script(
-    nranks: int = 4, ring: int = 2000, deadline_s: float = 12.0
+    nranks: int = 4, ring: int = 2000, deadline_s: float = 12.0, timeout_s: float = TIMEOUT_S
 ) -> Callable[[Callable[[Job], None]], Callable[[Job], None]]:
     def keep(run: Callable[[Job], None]) -> Callable[[Job], None]:
-        SCRIPTS[run.__name__] = Script(run, nranks, ring, deadline_s)
+        SCRIPTS[run.__name__] = Script(run, nranks, ring, deadline_s, timeout_s)
         return run
 
     return keep
@@ -235,7 +236,7 @@ def uneven_all_to_all(job: Job) -> None:
         job.dist.all_to_all_single(job.tensor(sum(receives)), job.tensor(sum(sends)), receives, sends)
 
 
-@script(nranks=3)
+@script(nranks=3, timeout_s=20.0)
 def in_flight(job: Job) -> None:
     """Always some that are not waited for yet, with the snapshot at any of them."""
     until = time.monotonic() + 1.5

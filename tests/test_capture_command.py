@@ -116,3 +116,17 @@ def test_under_torchrun_rank_0_has_the_dumps_of_all_supervisors(tmp_path: Path) 
     (said,) = [line for line in outcome.err.splitlines() if "ncclbench: error:" in line]
     assert "rank 1 on " in said
     assert "rank 1" in said.partition("flight recorders: ")[2]
+
+
+def test_a_search_keeps_them_too(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    command = (sys.executable, "-m", "ncclbench", "suspects", *_WHERE, "--flight-recorder", "--out", folder)
+    with Running(*command) as running:
+        wait_until(lambda: lines(folder) >= 2 * _NRANKS, "the first tests")
+        running.workers(_NRANKS)[1].suspend()
+        outcome = running.wait()
+        assert running.left_behind(2.0) == []
+    assert outcome.code == 3
+    assert kept(folder) == ["rank0-gloo.json", "rank2-gloo.json"]
+    assert "rank 1 on " in last_line(outcome)
+    assert "who is stuck" in (folder / "report.html").read_text("utf-8").lower()

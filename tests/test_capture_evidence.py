@@ -18,6 +18,7 @@ from ncclbench.supervise.rendezvous import Rendezvous
 
 KILLED = Failure(1, "rank 1 on a was killed by SIGKILL", True)
 OTHER = Failure(0, "rank 0 on a raised ValueError: no", False)
+NOBODY = Failure(0, "all 2 ranks have waited for 60 s", True, names=False)
 
 
 def issued(operations: int, *, waits: bool = False) -> bytes:
@@ -56,7 +57,7 @@ def test_alone_it_writes_what_it_heard_and_says_who_never_came(recorders: Record
     alone = supervisor(recorders, HashStore(), 0, tmp_path, world_size=1)
     alone.hear(0, [("gloo", WAITING)])
     alone.hear(1, [("gloo", GONE)])
-    said = alone.conclude(KILLED, hangs=False)
+    said = alone.conclude(KILLED)
     assert said.startswith(f"{KILLED.text}; flight recorders: ")
     assert "rank 1" in said.partition("flight recorders: ")[2]
     assert sorted(path.name for path in (tmp_path / "flight").iterdir()) == [
@@ -65,31 +66,33 @@ def test_alone_it_writes_what_it_heard_and_says_who_never_came(recorders: Record
     ]
 
 
-def test_verdict_on_somebody_else_is_believed_only_of_a_hang(recorders: Recorders, tmp_path: Path) -> None:
+def test_verdict_on_somebody_else_is_believed_only_where_nobody_is_named(
+    recorders: Recorders, tmp_path: Path
+) -> None:
     alone = supervisor(recorders, HashStore(), 0, tmp_path, world_size=1)
     alone.hear(0, [("gloo", WAITING)])
     alone.hear(1, [("gloo", GONE)])
-    assert alone.conclude(OTHER, hangs=False) == OTHER.text
-    assert "flight recorders: " in alone.conclude(OTHER, hangs=True)
+    assert alone.conclude(OTHER) == OTHER.text
+    assert "flight recorders: " in alone.conclude(NOBODY)
 
 
 def test_first_dump_of_a_rank_stays(recorders: Recorders, tmp_path: Path) -> None:
     alone = supervisor(recorders, HashStore(), 0, tmp_path, world_size=1)
     alone.hear(0, [("gloo", WAITING)])
     alone.hear(0, [("gloo", issued(9))])
-    alone.conclude(KILLED, hangs=False)
+    alone.conclude(KILLED)
     assert (tmp_path / "flight" / "rank0-gloo.json").read_bytes() == WAITING
 
 
 def test_nothing_heard_leaves_nothing(recorders: Recorders, tmp_path: Path) -> None:
-    assert supervisor(recorders, HashStore(), 0, tmp_path, 1).conclude(KILLED, hangs=True) == KILLED.text
+    assert supervisor(recorders, HashStore(), 0, tmp_path, 1).conclude(KILLED) == KILLED.text
     assert list(tmp_path.iterdir()) == []
 
 
 def test_dumps_that_cannot_be_read_hide_no_failure(recorders: Recorders, tmp_path: Path) -> None:
     alone = supervisor(recorders, HashStore(), 0, tmp_path, world_size=1)
     alone.hear(0, [("gloo", b'{"entries": [')])
-    assert alone.conclude(KILLED, hangs=True).startswith(KILLED.text)
+    assert alone.conclude(KILLED).startswith(KILLED.text)
 
 
 def test_rank_0_gathers_through_the_store(recorders: Recorders, tmp_path: Path) -> None:
@@ -97,8 +100,8 @@ def test_rank_0_gathers_through_the_store(recorders: Recorders, tmp_path: Path) 
     leader, other = (supervisor(recorders, store, rank, tmp_path) for rank in (0, 1))
     leader.hear(0, [("gloo", WAITING)])
     other.hear(1, [("gloo", GONE)])
-    assert other.conclude(KILLED, hangs=True) == KILLED.text
-    assert "rank 1" in leader.conclude(OTHER, hangs=True).partition("flight recorders: ")[2]
+    assert other.conclude(KILLED) == KILLED.text
+    assert "rank 1" in leader.conclude(NOBODY).partition("flight recorders: ")[2]
     assert (tmp_path / "flight" / "rank1-gloo.json").read_bytes() == GONE
 
 
@@ -117,7 +120,7 @@ def test_what_is_too_large_to_send_is_written_where_it_is(
     leader.hear(0, [("gloo", WAITING)])
     other.hear(1, [("gloo", GONE)])
     other.share()
-    said = leader.conclude(KILLED, hangs=True)
+    said = leader.conclude(KILLED)
     if shared:
         assert "lie" not in said
         assert "flight recorders: " in said
@@ -134,4 +137,4 @@ def test_a_supervisor_that_is_gone_is_not_waited_for_long(
     monkeypatch.setattr(evidence_module, "_GATHER_S", 0.2)
     leader = supervisor(recorders, HashStore(), 0, tmp_path)
     leader.hear(0, [("gloo", WAITING)])
-    assert "rank 1" in leader.conclude(KILLED, hangs=True).partition("flight recorders: ")[2]
+    assert "rank 1" in leader.conclude(KILLED).partition("flight recorders: ")[2]

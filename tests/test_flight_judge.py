@@ -290,3 +290,20 @@ def test_one_operation_left_out_is_found_by_its_place() -> None:
     judgement = judged(dump(0, usual), dump(1, usual), dump(2, short))
     assert only(judgement).missing_ranks == (2,)
     assert "all_reduce 5, at /home/me/train.py:8 step, is the one that it left out" in judgement.message
+
+
+def test_clocks_of_hosts_that_differ_hide_no_hang() -> None:
+    """Rank 1's host is an hour ahead; each has waited nine seconds by its own clock."""
+    hour = 3600 * SECOND_NS
+    ahead = [replace(one, created_ns=one.created_ns + hour) for one in waiting(4)]
+    late = START_NS + 9 * SECOND_NS
+    ranks = [dump(0, waiting(4), taken_ns=late), dump(1, ahead, taken_ns=late + hour)]
+    assert judged(*ranks).verdict == "stuck"
+
+
+def test_a_device_that_has_not_begun_is_told() -> None:
+    states = ("started", "scheduled", "started")
+    ranks = [
+        dump(rank, [nccl(1), nccl(2, state=state, is_retired=False)]) for rank, state in enumerate(states)
+    ]
+    assert "nor has 1 started it on the device" in judged(*ranks).message

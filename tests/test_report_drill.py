@@ -69,7 +69,7 @@ def test_words_come_first_then_a_table_for_each_strategy() -> None:
     lines = drill_lines(run.trials, CONTRACT, {"shrink": "gloo has no shrink_group"})
     assert lines[0].startswith("kill, reconfigure: 3 of 3 recovered, first good collective at n-1 after 4")
     assert "at n after " in lines[0]
-    assert lines[1].startswith("kill, abort: 3 of 3 recovered, the last survivor notices after 2")
+    assert lines[1].startswith("kill, abort: 3 times, no recovery tried, the last survivor notices after 2")
     (heading,) = [line for line in lines if line.startswith("# kill, reconfigure")]
     assert heading == "# kill, reconfigure, cold spare: milliseconds since the fault"
     row = next(line for line in lines if "first good collective at n-1" in line and line.startswith("  "))
@@ -80,7 +80,7 @@ def test_words_come_first_then_a_table_for_each_strategy() -> None:
     assert "# shrink: not here: gloo has no shrink_group" in lines
     assert "# contract: 1 of 2 cases consistent over ranks" in lines
     assert "reused-uuid: NOT CONSISTENT; a fresh uuid works afterwards" in lines
-    assert "    rank 2: timed out after 10 s" in lines
+    assert "    rank 2: timed out after 10,000 ms" in lines
     assert "    see it again: ncclbench drill --contract reused-uuid" in lines
 
 
@@ -132,6 +132,14 @@ def test_contract_that_is_broken_is_a_warning_with_its_command() -> None:
     (broken, _) = found["contract"]
     assert broken["ranks"][2] == "rank 2: timed out (10.0 s)"
     assert broken["command"] == "ncclbench drill --contract reused-uuid"
+
+
+def test_watching_is_no_recovery() -> None:
+    found = block(make_drill(contract=False, strategies=("reconfigure", "abort"), trials=2))
+    assert found["headline"] == "All 2 trials recovered"
+    assert [line["recovered"] for line in found["strategies"]] == ["2 of 2", "–"]
+    alone = block(make_drill(contract=False, strategies=("abort",), trials=2))
+    assert (alone["tone"], alone["headline"]) == ("good", "No recovery tried")
 
 
 def test_drill_that_ended_early_says_so() -> None:

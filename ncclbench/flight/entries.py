@@ -16,6 +16,8 @@ from ncclbench.flight.pool import MOST_NUMBER, OddEntry, Pool, made_operations
 
 # Of a call stack, the innermost; recursion makes them endless.
 MOST_FRAMES = 64
+# Each takes a hundred times as long as one that is as it should be.
+MOST_ODD = 10_000
 
 _KEYS = (
     "record_id",
@@ -62,7 +64,7 @@ def read_entries(
         pool: shared by the dumps of a job.
 
     Raises:
-        OddEntry: more parts than that.
+        OddEntry: more parts than that, or nearly nothing that a recorder writes.
     """
     problems: list[str] = []
     tables = [entry for entry in entries if type(entry) is dict]
@@ -85,6 +87,8 @@ def read_entries(
                 taken.append(row)
             except _ODD as error:
                 reasons.append(_words_of(error))
+                if len(reasons) > MOST_ODD:
+                    raise OddEntry(f"has more than {MOST_ODD:,} odd entries: {reasons[0]}") from None
         if reasons:
             problems.append(f"{len(reasons)} of {len(rows)} entries were left out: {reasons[0]}")
         rows = taken
@@ -258,10 +262,9 @@ def _ordered(operations: list[Operation], problems: list[str]) -> list[Operation
     known: dict[int, Operation] = {}
     for one in operations:
         known.setdefault(one.record, one)
-    if len(known) < len(operations):
-        problems.append(
-            f"{len(operations) - len(known)} of {len(operations)} entries have the number of another"
-        )
+    ndoubles = len(operations) - len(known)
+    if ndoubles:
+        problems.append(f"{ndoubles} of {len(operations)} entries have the number of another")
     return [known[record] for record in sorted(known)]
 
 

@@ -81,7 +81,8 @@ class GroupStatus:
     Attributes:
         words: its description.
         ranks: global ranks of the members; None where the dump does not say.
-        last_enqueued, last_started, last_completed: sequence numbers; None where not said.
+        last_enqueued, last_started, last_completed: sequence numbers; None where not said. gloo's threads set
+            the last completed one in any order, so it may stay below what is done.
     """
 
     words: str

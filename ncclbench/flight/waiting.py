@@ -103,11 +103,9 @@ def _timeout_ns(operation: Operation) -> int | None:
 
 
 def _ages_ns(joined: Joined, case: Case) -> Iterator[int]:
-    """How long ranks had waited when their dumps were taken, as far as that is known: at least so long."""
-    created = (
-        max(one.created_ns for one in case.issued.values()) if case.issued else case.operation.created_ns
-    )
+    """How long ranks had waited when their dumps were taken, each by its own clock, as far as is known."""
     for rank in case.waiting:
+        created = case.issued[rank].created_ns
         taken = joined.taken_ns.get(rank)
         if taken is not None:
             yield taken - created
@@ -163,7 +161,8 @@ def _inside(group: Group, joined: Joined, number: int, waiting: set[int], others
         return case
     ages = list(_ages_ns(joined, case))
     if ages:
-        return case if max(ages) >= _least_ns(case.operation) else None
+        # Whoever came last has waited for nobody.
+        return case if min(ages) >= _least_ns(case.operation) else None
     if is_partly_done:
         # Some have completed it, which they could not before all had come: the others are about to.
         return None

@@ -143,6 +143,10 @@ def _inside(case: Case, host_of: Mapping[int, str], missing_dumps: Collection[in
     if case.is_lonely:
         return f"{issued}; who else is a member is not recorded"
     waiting = f"{ranks_words(case.waiting)} {_verb(case.waiting, 'has', 'have')} not completed it"
+    states = {rank: one.state for rank, one in case.issued.items() if not is_done(one)}
+    idle = [rank for rank, state in states.items() if state == "scheduled"]
+    if idle and "started" in states.values():
+        waiting += f", nor {_verb(idle, 'has', 'have')} {ranks_words(idle)} started it on the device"
     everybody = f"all that are known issued {operation_words(case)} ({arrived})"
     if not case.waiting:
         return f"{everybody} and gave it up: nothing recorded differs; roots and operators are not recorded"

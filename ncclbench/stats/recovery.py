@@ -99,6 +99,12 @@ class Recovery:
     outcomes: list[Outcome]
     clock_error_us: float
 
+    @property
+    def only_watched(self) -> bool:
+        """Whether nobody was to recover: what was to be seen was seen, and no operation came after."""
+        good = (self.phases_ms["first_good_n_minus_1"], self.phases_ms["first_good_n"])
+        return self.recovered == self.trials and good == (None, None)
+
     def to_json(self) -> dict[str, Any]:
         """Plain data, as ``drill --json`` has it in ``summary``."""
         return asdict(self)

@@ -35,11 +35,13 @@ class Failure:
         rank: whose it is; of a hang that nobody stands out in, the rank that tells.
         text: one line: who, what, where.
         sure: it died of a signal or was found hanging, so nobody else's fault made it end.
+        names: whether the rank is to blame; False of a hang that nobody stands out in.
     """
 
     rank: int
     text: str
     sure: bool
+    names: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +100,7 @@ def hung(states: Sequence[RankState], nranks: int, timeout_s: float) -> Failure:
             behind, f"has not come to the operation that the others have waited in {waited}{there}"
         )
     text = f"all {nranks} ranks have waited {waited} in one operation, none stands out, {states[0].where}"
-    return Failure(states[0].rank, text, True)
+    return Failure(states[0].rank, text, True, names=False)
 
 
 def _hanging(states: Sequence[RankState], what: str) -> Failure:

@@ -94,7 +94,7 @@ class FlightEvidence:
             return None
         return str(folder)
 
-    def conclude(self, failure: Failure, hangs: bool) -> str:
+    def conclude(self, failure: Failure) -> str:
         """The failure in words, with what the recorders say of it; on rank 0 the dumps are kept, too."""
         self.share()
         if not self._leads:
@@ -105,7 +105,7 @@ class FlightEvidence:
         with contextlib.suppress(OSError):
             write_dumps(self._folder, list(self._dumps.values()))
         if self._dumps:
-            said = self._said(failure, hangs)
+            said = self._said(failure)
             text += f"; flight recorders: {said}" if said else ""
         for where in self._elsewhere:
             text += f"; dumps too large to send lie {where}"
@@ -145,21 +145,25 @@ class FlightEvidence:
                 self._dumps.setdefault((rank, backend), RankDump(rank, backend, path.read_bytes()))
         return seen
 
-    def _said(self, failure: Failure, hangs: bool) -> str | None:
-        """The verdict where it speaks of what has ended the run; None where it has none."""
+    def _said(self, failure: Failure) -> str | None:
+        """The verdict where it speaks of what has ended the run; None where it has none.
+
+        Not where it blames another than the rank that is known to have died or to hang: recorders do not
+        hold everything (of gloo no send and no recv), and where nothing hangs ranks go on while they are
+        asked one after the other.
+        """
         try:
             judgement = judged(list(self._dumps.values()), self._nranks, self._host_of)
         except Exception as error:  # who failed must be said, whatever becomes of the dumps
             return f"not judged ({type(error).__name__}: {error}), see {self._folder}"
         if judgement.verdict == "healthy" or not judgement.findings:
             return None
-        # Where nothing hangs, the others go on while they are asked: only what fits the failure is believed.
-        return judgement.message if hangs or _is_about(judgement, failure.rank) else None
+        return judgement.message if not failure.names or _blames(judgement, failure.rank) else None
 
 
-def _is_about(judgement: Judgement, rank: int) -> bool:
+def _blames(judgement: Judgement, rank: int) -> bool:
     first = judgement.findings[0]
-    return rank in (*first.missing_ranks, *first.mismatched_ranks, *first.unknown_ranks)
+    return rank in (first.mismatched_ranks or first.missing_ranks or first.unknown_ranks)
 
 
 def run_path(run: Path) -> str:

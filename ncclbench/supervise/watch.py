@@ -130,11 +130,9 @@ class Watch:
             self._flight.snapshot([slot.rank for slot in self._slots.running])
             self._flight.share()
 
-    def _ended(self, failure: Failure, hangs: bool = False) -> MeasurementError:
+    def _ended(self, failure: Failure) -> MeasurementError:
         """The end of the launch in words, with what the flight recorders say."""
-        return MeasurementError(
-            failure.text if self._flight is None else self._flight.conclude(failure, hangs)
-        )
+        return MeasurementError(failure.text if self._flight is None else self._flight.conclude(failure))
 
     def _publish(self, failure: dict[str, Any]) -> None:
         if self._meeting.world_size > 1:
@@ -180,7 +178,7 @@ class Watch:
         self._keep_logs()
         failure = hung(states, self._nranks, self._timeout_s)
         self._publish(asdict(failure))
-        raise self._ended(failure, hangs=True)
+        raise self._ended(failure)
 
     def _everybodys_states(self, mine: list[RankState]) -> list[RankState]:
         for state in mine:

@@ -37,7 +37,10 @@ def drill_lines(
 
 def sentence(recovery: Recovery) -> str:
     """A strategy's answer in one sentence: how often it recovered, how long the job stood, what was wrong."""
-    said = [f"{recovery.recovered} of {recovery.trials} recovered"]
+    if recovery.only_watched:
+        said = [f"{recovery.trials} times, no recovery tried"]
+    else:
+        said = [f"{recovery.recovered} of {recovery.trials} recovered"]
     smaller, whole = (recovery.phases_ms[name] for name in ("first_good_n_minus_1", "first_good_n"))
     if smaller is not None:
         said.append(f"first good collective at n-1 after {_time(smaller)}")
@@ -123,7 +126,7 @@ def _contract_lines(contract: Sequence[ContractOutcome]) -> list[str]:
         if not outcome.consistent:
             lines.append("    " + one_line(f"expected: {outcome.expected}"))
             for ranks, words, seconds in by_outcome(outcome):
-                took = "" if seconds is None else f" after {seconds:.3g} s"
+                took = "" if seconds is None else f" after {milliseconds(1e3 * seconds)} ms"
                 lines.append("    " + one_line(f"{ranks}: {words}{took}"))
             lines.append("    " + one_line(f"see it again: {outcome.command}"))
     return lines

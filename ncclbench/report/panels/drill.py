@@ -85,6 +85,7 @@ def _headline(source: Source) -> tuple[str, str]:
     wrong = sum(trial.recovered and not trial.correct for trial in trials)
     left = sum(trial.leftover_processes for trial in trials)
     failed = sum(not trial.recovered for trial in trials)
+    tried = sum(one.trials for one in recoveries(trials) if not one.only_watched)
     split = sum(not outcome.consistent for outcome in contract)
     said = []
     if wrong:
@@ -92,9 +93,9 @@ def _headline(source: Source) -> tuple[str, str]:
     if left:
         said.append(f"{count_text(left, 'process', 'processes')} left behind")
     if trials:
-        every = "the trial" if len(trials) == 1 else f"all {len(trials):,} trials"
-        some = f"{len(trials) - failed:,} of {count_text(len(trials), 'trial')}"
-        said.append(f"{some if failed else every} recovered")
+        every = "the trial" if tried == 1 else f"all {tried:,} trials"
+        some = f"{tried - failed:,} of {count_text(tried, 'trial')}"
+        said.append(f"{some if failed else every} recovered" if tried else "no recovery tried")
     if contract:
         cases = count_text(len(contract), "contract case")
         said.append(f"{len(contract) - split} of {cases} consistent over ranks")
@@ -143,7 +144,7 @@ def _strategy(recovery: Recovery, found: list[Recovery]) -> dict[str, Any]:
     return {
         "fault": recovery.fault,
         "name": name_of(recovery, found),
-        "recovered": f"{recovery.recovered} of {recovery.trials}",
+        "recovered": "–" if recovery.only_watched else f"{recovery.recovered} of {recovery.trials}",
         "all_recovered": recovery.recovered == recovery.trials,
         "times": ["–" if one is None else ms_text(one.median) for one in (last, smaller, whole)],
         "start": "–" if recovery.start_ms is None else ms_text(recovery.start_ms.median),
@@ -196,5 +197,5 @@ def _trial(trial: DrillTrial) -> dict[str, Any]:
         "fault": f"{trial.fault} of rank {trial.victim}",
         "phases": ["–" if value is None else ms_text(value) for value in phases],
         "bad": not trial.recovered or not trial.correct,
-        "said": "; ".join(text for text in said if text) or "recovered",
+        "said": "; ".join(text for text in said if text) or "as it should be",
     }
