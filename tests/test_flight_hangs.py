@@ -26,8 +26,8 @@ class Case:
     """What is to be said of a script at a moment; ``group`` is that of the first finding.
 
     ``without``: ranks whose dumps are taken away. ``aborts``: gloo ends a process that is sent a size which
-    it does not expect, so that any rank may leave no dump. ``tie``: missing ranks and group of another finding
-    that may as well be the first.
+    it does not expect, so that any rank may leave no dump. ``tie``: missing ranks and group of another
+    finding that may as well be the first.
     """
 
     script: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ncclbench.flight.agreement import agree
+from ncclbench.flight.agreement import agree, is_synchronising
 from ncclbench.flight.join import Group, Lane
 from ncclbench.flight.model import FindingKind, Operation
 
@@ -55,11 +55,11 @@ class Case:
         return min((one.created_ns for one in self.issued.values()), default=self.operation.created_ns)
 
     def stands(self, rank: int) -> bool:
-        """Whether that is where the rank was: it waits there, or issued nothing after it in the group."""
-        if rank not in self.arrived:
+        """Whether that is where the rank was: it waits there, or gave it up and issued nothing after it."""
+        if rank in self.waiting:
+            return True
+        if rank not in self.arrived or (self.waiting and not is_synchronising(self.operation.collective)):
             return False
-        if self.waiting:
-            return rank in self.waiting
         lane = self.group.lanes.get(rank)
         return lane is not None and lane.last == self.sequence and not lane.pending
 

@@ -21,7 +21,7 @@ def in_order(cases: list[Case], joined: Joined) -> list[Case]:
     """All cases that are certain, or that hold others, roots first; else those that are not certain."""
     stands: dict[int, list[Case]] = defaultdict(list)
     for case in cases:
-        for rank in case.waiting or case.arrived:
+        for rank in case.arrived:
             if case.stands(rank):
                 stands[rank].append(case)
     holders = {id(case): _holders(case, stands) for case in cases}

@@ -128,7 +128,13 @@ def _waiting(
     ages = list(_ages_ns(joined, case))
     if ages and max(ages) < _least_ns(case.operation):
         return None
-    case.is_certain = bool(ages) or not _are_under_way(group, case.missing)
+    # Out of what not all have come to: given up, if the others are one behind only.
+    is_given_up = (
+        is_synchronising(case.operation.collective)
+        and case.waiting < case.arrived
+        and all(last[rank] == number - 1 for rank in case.missing)
+    )
+    case.is_certain = bool(ages) or is_given_up or not _are_under_way(group, case.missing)
     return case
 
 
@@ -157,7 +163,12 @@ def _inside(group: Group, joined: Joined, number: int, waiting: set[int], others
     is_partly_done = is_synchronising(case.operation.collective) and case.waiting < case.arrived
     if case.unknown or case.is_lonely:
         # Of a rank that was killed its neighbours learn at once; but so it is at the end of a healthy run.
-        case.is_certain = not (is_partly_done and case.unknown)
+        # And whoever is through a later operation may be through this one, if its recorder is late.
+        went_on = all(
+            joined.newest[rank].created_ns > case.issued[rank].created_ns and is_done(joined.newest[rank])
+            for rank in case.waiting
+        )
+        case.is_certain = not ((is_partly_done or went_on) and case.unknown)
         return case
     ages = list(_ages_ns(joined, case))
     if ages:
@@ -203,7 +214,8 @@ def _given_up(group: Group, joined: Joined, last: Mapping[int, int]) -> Case | N
                 # Asked before the others came there, and nobody came past it.
                 return _case(group, number, late, frozenset(), False)
             continue
-        is_certain = top - behind <= FAR_BEHIND and not _are_under_way(group, missing)
+        # One behind, and the others out of the next: never at one time, but so it is after a timeout.
+        is_certain = top == behind + 1 or (top - behind <= FAR_BEHIND and not _are_under_way(group, missing))
         case = _case(group, number, missing, frozenset(), is_certain)
         if _is_overdue(joined, case):
             case.is_certain = True
