@@ -12,6 +12,8 @@ from pathlib import Path
 
 from sweeping import Outcome, Running, lines, run, wait_until
 
+from ncclbench.attribution.stages import Size
+
 NRANKS = 3
 
 
@@ -26,7 +28,7 @@ def long_search(command: str, folder: Path) -> Iterator[Running]:
     words = (sys.executable, "-m", "ncclbench", command, "--nproc-per-node", str(NRANKS))
     with Running(*words, "--passes", "1000", "--timeout", "4s", "--out", folder) as running:
         running.workers(NRANKS)
-        wait_until(lambda: lines(folder) > 2 * NRANKS, "the first pass")
+        wait_until(lambda: lines(folder) > Size().computes * NRANKS, "the first pass")
         yield running
 
 

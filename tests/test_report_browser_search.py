@@ -105,6 +105,12 @@ def test_hostile_names_stay_text(browser: Browser, pages: dict[str, Path]) -> No
     assert any(tick.startswith("<script>") for tick in ticks)
 
 
+def test_a_map_with_numbers_names_their_unit(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.open(pages["hostile"]).drawn().page
+    assert page.locator("[data-figure=links-0] select").input_value() == "bandwidth, GB/s"
+    assert len(page.locator("[data-figure=links-0] .heatmap-label").all()) == 4 * 3
+
+
 def test_selection_leaves_the_search_as_it_is(browser: Browser, pages: dict[str, Path]) -> None:
     visit = browser.open(pages["beside a sweep"]).drawn()
     page = visit.page

@@ -48,7 +48,7 @@ class Size:
     Attributes:
         message_bytes: of a message; a test sends as many as its time takes.
         pair_s: how long one test of a link should take.
-        compute_s: how long one of the pieces of a compute probe should take.
+        compute_s: how long a compute probe should take.
         computes: passes of the compute probe before each of the pairs.
         loop_iterations, loop_work_s: of the free-running loop.
         subset_bytes, subset_iterations: of an operation on a subset.
@@ -56,7 +56,7 @@ class Size:
 
     message_bytes: int = 1 << 20
     pair_s: float = 0.2
-    compute_s: float = 0.03
+    compute_s: float = 0.1
     computes: int = 3
     loop_iterations: int = 60
     loop_work_s: float = 0.004
@@ -69,7 +69,7 @@ class Size:
             self,
             message_bytes=self.message_bytes // 2,
             pair_s=0.4 * self.pair_s,
-            compute_s=self.compute_s / 2,
+            compute_s=0.6 * self.compute_s,
             computes=2,
             loop_iterations=self.loop_iterations // 2,
             subset_bytes=self.subset_bytes // 2,

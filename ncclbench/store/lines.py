@@ -106,7 +106,7 @@ def decode_line(text: bytes) -> Line:
         ValueError, RecursionError: not such a line; the text says what and where in it.
     """
     line = _decoder.decode(text)
-    fault = line.fault() if isinstance(line, SamplesLine) else None
+    fault = None if isinstance(line, StatusLine | ColdLine | StopLine | Printed) else line.fault()
     if fault is not None:
         raise ValueError(fault)
     return line

@@ -13,10 +13,12 @@ from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.probed import alone_figure, arrivals_figure, busbw_GBs, groups_figure
 from ncclbench.report.searched import Searched
 from ncclbench.report.text import count_text, list_text, percent_text, rate_text, time_text
+from ncclbench.store.reader import ENDED_SILENTLY
 
 _TONES = {"none": "good", "unclear": "warn"}
 # How the run's status reads before its answer.
 _ENDINGS = {"failed": "the search failed", "interrupted": "interrupted", "running": "still running"}
+_KILLED = "ended without a word (killed?)"
 # Ranks that come last, and pairs with wrong data, are named up to so many.
 _MOST_NAMED = 3
 
@@ -52,7 +54,6 @@ def _block(source: Source, search: Searched, number: int) -> dict[str, Any]:
     )
     facts = [
         ("hosts to drain", ", ".join(answer.drain_hosts)),
-        ("cannot be told", "; ".join(answer.unclear)),
         ("looked at", answer.looked_at),
         ("not looked at", answer.not_looked_at),
         ("who comes last", _last(search)),
@@ -85,6 +86,8 @@ def _headline(source: Source, search: Searched) -> tuple[str, str, list[str]]:
         tone, headline = "warn", "Nothing measured"
     notes = []
     ending = _ENDINGS.get(str(source.run.meta.get("status")))
+    if ENDED_SILENTLY in source.run.problems:
+        ending = _KILLED
     if ending is not None:
         # An answer from a part of the search is one, but no all-clear.
         tone = "warn" if tone == "good" else tone
