@@ -6,7 +6,8 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +31,31 @@ def long_search(command: str, folder: Path) -> Iterator[Running]:
         running.workers(NRANKS)
         wait_until(lambda: lines(folder) > Size().computes * NRANKS, "the first pass")
         yield running
+
+
+@contextmanager
+def acting_at(count: int, folder: Path, act: Callable[[], None]) -> Iterator[None]:
+    """Act when so many lines of the run in ``folder`` are written."""
+    done = threading.Event()
+
+    def watch() -> None:
+        while not done.wait(0.05):
+            if lines(folder) >= count:
+                act()
+                return
+
+    thread = threading.Thread(target=watch, name="acting")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+
+
+def lines_of_passes(passes: int, hosts: int) -> int:
+    """How many lines so many passes of `suspects` with one rank on each host write."""
+    return passes * (hosts * (hosts - 1) + Size().computes * hosts)
 
 
 def under_launcher(nranks: int, *words: str | Path) -> list[Outcome]:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report_browsing import Browser, started_chromium
+from report_browsing import Browser
 from report_fixtures import HOSTILE, SMALL, make_run
 from searching_fixtures import make_search
 
@@ -15,17 +13,6 @@ from ncclbench.report.build import render, report_of
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 FIGURES = 4
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

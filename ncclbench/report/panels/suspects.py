@@ -8,17 +8,14 @@ from ncclbench.attribution.links import FALSE_NAMES
 from ncclbench.attribution.model import Suspect
 from ncclbench.attribution.supporting import late_ranks
 from ncclbench.attribution.words import name_of
+from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.probed import alone_figure, arrivals_figure, busbw_GBs, groups_figure
 from ncclbench.report.searched import Searched
 from ncclbench.report.text import count_text, list_text, percent_text, rate_text, time_text
-from ncclbench.store.reader import ENDED_SILENTLY
 
 _TONES = {"none": "good", "unclear": "warn"}
-# How the run's status reads before its answer.
-_ENDINGS = {"failed": "the search failed", "interrupted": "interrupted", "running": "still running"}
-_KILLED = "ended without a word (killed?)"
 # Ranks that come last, and pairs with wrong data, are named up to so many.
 _MOST_NAMED = 3
 
@@ -85,9 +82,7 @@ def _headline(source: Source, search: Searched) -> tuple[str, str, list[str]]:
     if not source.run.probes:
         tone, headline = "warn", "Nothing measured"
     notes = []
-    ending = _ENDINGS.get(str(source.run.meta.get("status")))
-    if ENDED_SILENTLY in source.run.problems:
-        ending = _KILLED
+    ending = ending_of(source.run, "the search failed")
     if ending is not None:
         # An answer from a part of the search is one, but no all-clear.
         tone = "warn" if tone == "good" else tone
