@@ -150,6 +150,7 @@ KINDS = {
         _nothing,
         _a_rank,
         meanwhile=lambda cluster, trial, job, folder: job.slowed(trial.slow[0], trial.factor),
+        always_full=True,
     ),
     "slow uplink": Kind(
         _uplink,
