@@ -17,13 +17,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
 from typing import Literal
 
 import psutil
 from emulated_host import EmulationError, Host, Process
-from sweeping import Outcome
+from sweeping import Outcome, beside
 from tools import miss, require_tool
 
 Launcher = Literal["env", "torchrun"]
@@ -102,8 +102,7 @@ class Job:
                 parents.add(each.ppid())
         return [each for pid, each in found.items() if pid not in parents]
 
-    @contextmanager
-    def slowed(self, rank: int, factor: float = 2.0, run_s: float = 0.005) -> Iterator[None]:
+    def slowed(self, rank: int, factor: float = 2.0, run_s: float = 0.005) -> AbstractContextManager[None]:
         """Let a rank take ``factor`` times as long for what it computes, by SIGSTOP and SIGCONT.
 
         Workers that start in the meantime are found within 0.2 s.
@@ -111,9 +110,8 @@ class Job:
         Args:
             run_s: how long it runs before it is stopped again.
         """
-        done = threading.Event()
 
-        def alternate() -> None:
+        def alternate(done: threading.Event) -> None:
             processes: list[psutil.Process] = []
             look_again = 0.0
             ran_s = stood_s = 0.0
@@ -131,13 +129,7 @@ class Job:
                 continued = time.monotonic()
                 stood_s += continued - stopped
 
-        thread = threading.Thread(target=alternate, name=f"slow rank {rank}")
-        thread.start()
-        try:
-            yield
-        finally:
-            done.set()
-            thread.join()
+        return beside(alternate)
 
 
 def _each(act: Callable[[psutil.Process], None], processes: Sequence[psutil.Process]) -> None:

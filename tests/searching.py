@@ -8,10 +8,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from sweeping import Outcome, Running, lines, run, wait_until
+from sweeping import Outcome, Running, beside, lines, run, wait_until
 
 from ncclbench.attribution.stages import Size
 
@@ -33,24 +33,16 @@ def long_search(command: str, folder: Path) -> Iterator[Running]:
         yield running
 
 
-@contextmanager
-def acting_at(count: int, folder: Path, act: Callable[[], None]) -> Iterator[None]:
+def acting_at(count: int, folder: Path, act: Callable[[], None]) -> AbstractContextManager[None]:
     """Act when so many lines of the run in ``folder`` are written."""
-    done = threading.Event()
 
-    def watch() -> None:
+    def watch(done: threading.Event) -> None:
         while not done.wait(0.05):
             if lines(folder) >= count:
                 act()
                 return
 
-    thread = threading.Thread(target=watch, name="acting")
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return beside(watch)
 
 
 def lines_of_passes(passes: int, hosts: int) -> int:

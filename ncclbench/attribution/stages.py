@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ncclbench.attribution.model import FEWEST_ROUNDS
 from ncclbench.plan.pairs import PairPlan
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 
@@ -31,8 +32,8 @@ STAGES = {
     "subsets": "the tests of subsets",
 }
 
-# With fewer passes noise cannot be told from a fault.
-FEWEST_PASSES = 3
+# With fewer passes noise cannot be told from a fault: a pass is a round of every pair that it measures.
+FEWEST_PASSES = FEWEST_ROUNDS
 
 # Passes that a quick search adds where somebody is named; others add as many as there were.
 QUICK_MORE_PASSES = 2
