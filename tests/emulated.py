@@ -34,6 +34,9 @@ GOODPUT = 1448 / 1514
 MAX_MBIT = 1000.0
 
 _BURST_BYTES = 16 * 1024
+# Of what TCP hands to a host's shaper at once, and of what that lets through on credit at the end of a
+# message. The usual 64 KiB would make 1 MiB look up to 6 % faster than its link.
+_SEGMENT_BYTES = 6000
 # Of the HTB class that is the whole interface; those of its destinations are 1:1, 1:2, ...
 _WHOLE = "1:ffff"
 
@@ -293,7 +296,8 @@ class Cluster:
         self._switch.configure("ip", wires)
         for number, each in enumerate(self._hosts):
             address = f"addr add {_address(number)}/24 dev eth0"
-            each.configure("ip", ["link set lo up", address, "link set eth0 up"])
+            up = f"link set eth0 up gso_max_size {_SEGMENT_BYTES}"
+            each.configure("ip", ["link set lo up", address, up])
 
     def _shape(self) -> None:
         """What a host sends is shaped in it, by destination; what it receives, at its port of the switch."""
