@@ -116,8 +116,8 @@ def table(where: Cluster, faults: list[Fault], noise: Noise, generator: Generato
     rates = np.repeat(levels[:, np.newaxis], where.rounds, axis=1)
     for fault in faults:
         slow = levels[:, np.newaxis] / fault.factor
-        touched = _touched(fault, src, dst, host_of)[:, np.newaxis] & _when(fault, where.rounds)
-        rates = np.where(touched, np.minimum(rates, slow), rates)
+        hit = touched(fault, src, dst, host_of)[:, np.newaxis] & when(fault, where.rounds)
+        rates = np.where(hit, np.minimum(rates, slow), rates)
     drift = np.exp(noise.drift * np.linspace(0, 1, where.rounds))
     between = _between(noise, generator, len(src))
     one_way = rates * between[:, np.newaxis] * drift * _within(noise, generator, rates.shape)
@@ -128,7 +128,7 @@ def table(where: Cluster, faults: list[Fault], noise: Noise, generator: Generato
             mine = (
                 host_of == fault.who[0] if fault.kind == "host" else np.arange(where.nranks) == fault.who[0]
             )
-            times = np.where(mine[:, np.newaxis] & _when(fault, where.rounds), times * fault.factor, times)
+            times = np.where(mine[:, np.newaxis] & when(fault, where.rounds), times * fault.factor, times)
     times *= _between(noise, generator, where.nranks)[:, np.newaxis] / _within(noise, generator, times.shape)
     return Evidence(
         where.places,
@@ -145,7 +145,7 @@ def _levels(places: Places, src_host: np.ndarray, dst_host: np.ndarray) -> Float
     return np.where(src_host == dst_host, INSIDE_GBs, across)
 
 
-def _touched(fault: Fault, src: np.ndarray, dst: np.ndarray, host_of: np.ndarray) -> np.ndarray:
+def touched(fault: Fault, src: np.ndarray, dst: np.ndarray, host_of: np.ndarray) -> np.ndarray:
     """Which links a fault slows down, shape (links,)."""
     if fault.computes == "only":
         return np.zeros(len(src), dtype=bool)
@@ -156,11 +156,11 @@ def _touched(fault: Fault, src: np.ndarray, dst: np.ndarray, host_of: np.ndarray
         there = (one == a) & (other == b)
         return there if fault.direction == "one" else there | ((one == b) & (other == a))
     out, into = one == fault.who[0], other == fault.who[0]
-    touched = {"both": out | into, "out": out, "in": into}[fault.direction]
-    return touched & across if fault.kind == "host" or not fault.inside_too else touched
+    hit = {"both": out | into, "out": out, "in": into}[fault.direction]
+    return hit & across if fault.kind == "host" or not fault.inside_too else hit
 
 
-def _when(fault: Fault, rounds: int) -> np.ndarray:
+def when(fault: Fault, rounds: int) -> np.ndarray:
     return np.arange(rounds) >= fault.first_round
 
 

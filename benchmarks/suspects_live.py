@@ -16,11 +16,10 @@ import os
 import random
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from emulated import GOODPUT, Cluster, Job
-from sweeping import lines
+from searching import acting_at, lines_of_passes
 
 Name = tuple[str, tuple[int, ...], str]
 
@@ -115,25 +114,9 @@ def _pair_and_host(cluster: Cluster, trial: Trial) -> None:
     cluster.set_host(trial.slow[2], trial.slow_mbit)
 
 
-@contextmanager
-def _degrading(cluster: Cluster, trial: Trial, job: Job, folder: Path) -> Iterator[None]:
+def _degrading(cluster: Cluster, trial: Trial, job: Job, folder: Path) -> AbstractContextManager[None]:
     """The first host is slow when half of the lines of six passes over pairs and ranks are written."""
-    half = 3 * (trial.hosts * (trial.hosts - 1) + 2 * trial.hosts)
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            if lines(folder) >= half:
-                _host(cluster, trial)
-                return
-
-    thread = threading.Thread(target=watch, name="degradation")
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
+    return acting_at(lines_of_passes(3, trial.hosts), folder, lambda: _host(cluster, trial))
 
 
 def _a_host(trial: Trial) -> set[Name]:
@@ -167,6 +150,7 @@ KINDS = {
         _nothing,
         _a_rank,
         meanwhile=lambda cluster, trial, job, folder: job.slowed(trial.slow[0], trial.factor),
+        always_full=True,
     ),
     "slow uplink": Kind(
         _uplink,

@@ -6,11 +6,14 @@ import os
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
-from sweeping import Outcome, Running, lines, run, wait_until
+from sweeping import Outcome, Running, beside, lines, run, wait_until
+
+from ncclbench.attribution.stages import Size
 
 NRANKS = 3
 
@@ -26,8 +29,25 @@ def long_search(command: str, folder: Path) -> Iterator[Running]:
     words = (sys.executable, "-m", "ncclbench", command, "--nproc-per-node", str(NRANKS))
     with Running(*words, "--passes", "1000", "--timeout", "4s", "--out", folder) as running:
         running.workers(NRANKS)
-        wait_until(lambda: lines(folder) > 2 * NRANKS, "the first pass")
+        wait_until(lambda: lines(folder) > Size().computes * NRANKS, "the first pass")
         yield running
+
+
+def acting_at(count: int, folder: Path, act: Callable[[], None]) -> AbstractContextManager[None]:
+    """Act when so many lines of the run in ``folder`` are written."""
+
+    def watch(done: threading.Event) -> None:
+        while not done.wait(0.05):
+            if lines(folder) >= count:
+                act()
+                return
+
+    return beside(watch)
+
+
+def lines_of_passes(passes: int, hosts: int) -> int:
+    """How many lines so many passes of `suspects` with one rank on each host write."""
+    return passes * (hosts * (hosts - 1) + Size().computes * hosts)
 
 
 def under_launcher(nranks: int, *words: str | Path) -> list[Outcome]:

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -137,3 +139,16 @@ def by_status(rows: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     for row in rows:
         counts[row["status"]] = counts.get(row["status"], 0) + 1
     return counts
+
+
+@contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Do something in a thread of its own, until it is told to stop: the event is set at the end."""
+    done = threading.Event()
+    thread = threading.Thread(target=work, args=(done,), name="beside")
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

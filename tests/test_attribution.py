@@ -240,4 +240,5 @@ def test_broken_evidence_is_refused_in_words() -> None:
 
 def test_nothing_measured_is_no_name() -> None:
     found = attribute(Evidence(Places((0, 1), ("a", "b")), []))
-    assert (found.verdict, found.suspects, found.drain_hosts) == ("none", (), ())
+    assert (found.verdict, found.suspects, found.drain_hosts) == ("unclear", (), ())
+    assert found.would_find is None

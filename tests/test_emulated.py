@@ -287,7 +287,7 @@ def test_a_rank_is_slowed_by_half_and_the_others_are_not(tmp_path: Path) -> None
     )
     assert continued == 0
     assert slow_continued > 40, "every 10 ms for 2 s, on a machine with nothing else to do"
-    assert slow_stood_s > 0.75
+    assert slow_stood_s > 0.6, "half of 2 s, less the 0.2 s until it is found"
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 from searching import NRANKS, long_search, search, under_launcher
 from sweeping import Outcome
 
+from ncclbench.attribution.stages import FEWEST_PASSES
+from ncclbench.cli.searching import QUICK_PASSES
 from ncclbench.store.probes import PairTest
 from ncclbench.store.reader import load_run
 
@@ -75,7 +78,7 @@ def test_a_budget_of_time_and_a_pair_alone(tmp_path: Path) -> None:
     assert done.code == 0, done.err
     answer = done.document
     assert 0 < len(answer["links"]) < 12
-    assert answer["not_looked_at"] == f"{6 - len(answer['links']) // 2} of 6 pairs, chosen at random"
+    assert answer["not_looked_at"].endswith(f"; {6 - len(answer['links']) // 2} of 6 pairs, chosen at random")
 
 
 # --- planning
@@ -99,6 +102,38 @@ def test_a_plan_says_what_it_leaves_out() -> None:
     assert done.out.count("\n") == 1
 
 
+@pytest.mark.parametrize("limit", [("--time-budget", "1ms"), ("--time-budget", "15m"), ()])
+def test_thousands_of_hosts_are_planned_at_once(limit: tuple[str, ...]) -> None:
+    options = ("--plan-only", "--nnodes", "16384", "--nproc-per-node", "8", "--level", "host")
+    began = time.perf_counter()
+    done = search("matrix", *options, *limit, "--json")
+    # The bar is 2 s; the rest is for starting Python on a busy machine.
+    assert time.perf_counter() - began < 10
+    assert done.code == 0, done.err
+    assert done.document["plan"]["pairs_in_all"] == 16384 * 16383 // 2
+
+
+def test_a_budget_that_cannot_be_met_is_said() -> None:
+    options = ("--plan-only", "--nproc-per-node", "4", "--time-budget")
+    done = search("matrix", *options, "1ms")
+    assert done.code == 0
+    assert ", more than the 1 ms asked for" in done.out
+    assert "more than the 5 us asked for" in search("matrix", *options, "5us").out
+    assert "more than" not in search("matrix", *options, "1h").out
+    assert "more than" not in search("matrix", *options[:-1]).out
+    for budget, within in (("1ms", False), ("1h", True)):
+        assert search("matrix", *options, budget, "--json").document["plan"]["within_budget"] is within
+
+
+def test_a_quick_run_records_the_passes_that_it_makes(measured: Outcome) -> None:
+    run = load_run(Path(measured.document["run"]))
+    assert run.meta["asked"]["passes"] == len({test.turn for test in run.probes}) == 3
+
+
+def test_passes_of_a_quick_run_are_the_fewest() -> None:
+    assert QUICK_PASSES == FEWEST_PASSES
+
+
 # --- refusals
 
 
@@ -111,6 +146,18 @@ def test_a_plan_says_what_it_leaves_out() -> None:
         (("--backends", "glo"), "did you mean 'gloo'"),
         (("--nnodes", "2"), "--nnodes is for --plan-only"),
         (("--passes", "2"), "--passes 2 is out of range"),
+        (("--quick", "--passes", "50"), "--quick makes 3 passes, --passes asks for 50: leave one out"),
+        (("--plan-only", "--quick", "--passes", "50"), "--quick makes 3 passes"),
+        (("--plan-only", "--nproc-per-node", "2", "--out", "x"), "--out is for what a measurement finds"),
+        (("--plan-only", "--nproc-per-node", "2", "--label", "x"), "--label is for what a measurement finds"),
+        (
+            ("--plan-only", "--nproc-per-node", "2", "--drain-hosts"),
+            "--drain-hosts is for what a measurement",
+        ),
+        (
+            ("--plan-only", "--nproc-per-node", "4", "--level", "host"),
+            "--level host takes two hosts, and all",
+        ),
         (("--level", "switch"), "known: rank, host"),
         (("--at-once", "all"), "known: host, rank, none"),
         (("--time-budget", "soon"), "--time-budget"),

@@ -10,23 +10,50 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncclbench.plan.pairs import AtOnce, Level, PairPlan, pair_rounds, plan_pairs, tournament
+from ncclbench.plan.pairs import (
+    AtOnce,
+    Level,
+    PairCount,
+    PairPlan,
+    count_pairs,
+    pair_rounds,
+    plan_pairs,
+    tournament,
+)
 
 # Hosts by rank, in any order: ranks of a host need not be neighbours.
 HOSTS_OF_RANKS = st.lists(st.integers(0, 4), min_size=1, max_size=13)
 
 
+ASKED: dict[str, object] = {
+    "level": "rank",
+    "at_once": "host",
+    "passes": 5,
+    "fewest_passes": 3,
+    "pair_s": 0.49,
+    "budget_s": None,
+    "seed": 0,
+}
+
+
 def plan(host_of: list[int], **changes: object) -> PairPlan:
-    asked: dict[str, object] = {
-        "level": "rank",
-        "at_once": "host",
-        "passes": 5,
-        "fewest_passes": 3,
-        "pair_s": 0.49,
-        "budget_s": None,
-        "seed": 0,
-    }
-    return plan_pairs(host_of, **{**asked, **changes})  # type: ignore[arg-type]
+    return plan_pairs(host_of, **{**ASKED, **changes})  # type: ignore[arg-type]
+
+
+def count(sizes: list[int], **changes: object) -> PairCount:
+    return count_pairs(sizes, **{**ASKED, **changes})  # type: ignore[arg-type]
+
+
+def circle(n: int) -> list[list[tuple[int, int]]]:
+    """The circle method round after round, as it is told: seats that are turned by one each time."""
+    seats = list(range(n + n % 2))
+    rounds = []
+    for _ in range(len(seats) - 1):
+        half = len(seats) // 2
+        met = zip(seats[:half], seats[: half - 1 : -1], strict=True)
+        rounds.append([(min(pair), max(pair)) for pair in met if max(pair) < n])
+        seats[1:] = [seats[-1], *seats[1:-1]]
+    return rounds
 
 
 @pytest.mark.parametrize("n", range(2, 12))
@@ -37,6 +64,33 @@ def test_a_tournament_has_every_pair_once_in_the_fewest_rounds(n: int) -> None:
     for each in rounds:
         players = list(itertools.chain(*each))
         assert len(players) == len(set(players)) == 2 * (n // 2)
+
+
+@pytest.mark.parametrize("n", range(20))
+def test_a_round_that_is_computed_alone_is_that_of_the_whole_circle(n: int) -> None:
+    assert [list(each) for each in tournament(n)] == circle(n)
+
+
+@given(
+    HOSTS_OF_RANKS,
+    st.sampled_from(["rank", "host"]),
+    st.sampled_from(["host", "rank", "none"]),
+    st.sampled_from([None, 0.001, 2.0, 9.0, 40.0]),
+    st.integers(0, 5),
+)
+@settings(max_examples=150, deadline=None)
+def test_pairs_are_counted_as_they_are_planned(
+    host_of: list[int], level: Level, at_once: AtOnce, budget_s: float | None, seed: int
+) -> None:
+    changes = {"level": level, "at_once": at_once, "budget_s": budget_s, "seed": seed}
+    found = plan(host_of, **changes)
+    told = count(list(Counter(host_of).values()), **changes)
+    assert (told.rounds, told.pairs, told.passes) == (len(found.rounds), found.pairs, found.passes)
+    assert (told.pairs_in_all, told.not_looked_at) == (found.pairs_in_all, found.not_looked_at)
+    assert told.seconds == found.seconds
+    # What was drawn is a part of all that there is, in its order.
+    whole = iter(pair_rounds(host_of, level, at_once))
+    assert all(each in whole for each in found.rounds)
 
 
 @given(HOSTS_OF_RANKS, st.sampled_from(["host", "rank", "none"]))
@@ -87,6 +141,37 @@ def test_250_hosts_in_15_minutes_are_planned_at_once() -> None:
     assert found.pairs_in_all == 250 * 249 // 2
     assert found.passes >= 3
     assert found.seconds <= 900
+
+
+@pytest.mark.parametrize("level", ["rank", "host"])
+@pytest.mark.parametrize("at_once", ["host", "rank", "none"])
+@pytest.mark.parametrize("budget_s", [0.001, 900.0, 1e8, None])
+def test_however_many_hosts_are_counted_at_once(
+    level: Level, at_once: AtOnce, budget_s: float | None
+) -> None:
+    began = time.perf_counter()
+    found = count([8] * 16384, level=level, at_once=at_once, budget_s=budget_s)
+    assert time.perf_counter() - began < 2.0
+    n = 16384 * (8 if level == "rank" else 1)
+    assert found.pairs_in_all == n * (n - 1) // 2
+    assert 0 < found.pairs <= found.pairs_in_all
+    if budget_s is None:
+        assert found.pairs == found.pairs_in_all
+
+
+def test_hosts_that_are_not_alike_are_counted_too() -> None:
+    # Two hosts of 3 ranks and one of 2: 3 rounds inside, of them 1 with the pair of the small host; across
+    # 9 rounds of the large ones, and twice 6 with the small one.
+    found = count([3, 3, 2])
+    assert (found.rounds, found.pairs, found.pairs_in_all) == (3 + 9 + 6 + 6, 28, 28)
+
+
+def test_a_budget_builds_only_what_it_draws() -> None:
+    began = time.perf_counter()
+    found = plan([rank // 8 for rank in range(4096 * 8)], level="host", budget_s=15.0)
+    assert time.perf_counter() - began < 5.0
+    assert len(found.rounds) == 10
+    assert found.pairs == 10 * 2048
 
 
 def test_a_budget_takes_passes_first_and_then_pairs_at_random() -> None:

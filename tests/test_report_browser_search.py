@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report_browsing import Browser, started_chromium
+from report_browsing import Browser
 from report_fixtures import HOSTILE, SMALL, make_run
 from searching_fixtures import make_search
 
@@ -15,17 +13,6 @@ from ncclbench.report.build import render, report_of
 
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 FIGURES = 4
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +90,12 @@ def test_hostile_names_stay_text(browser: Browser, pages: dict[str, Path]) -> No
     assert page.locator("img").count() == 0
     ticks = page.locator("[data-figure=links-0] .ytick").all_text_contents()
     assert any(tick.startswith("<script>") for tick in ticks)
+
+
+def test_a_map_with_numbers_names_their_unit(browser: Browser, pages: dict[str, Path]) -> None:
+    page = browser.open(pages["hostile"]).drawn().page
+    assert page.locator("[data-figure=links-0] select").input_value() == "bandwidth, GB/s"
+    assert len(page.locator("[data-figure=links-0] .heatmap-label").all()) == 4 * 3
 
 
 def test_selection_leaves_the_search_as_it_is(browser: Browser, pages: dict[str, Path]) -> None:

@@ -15,7 +15,7 @@ from ncclbench.report.linkmap import MOST_RANKS
 from ncclbench.store.model import Run
 from ncclbench.store.probes import PairTest
 
-BANDWIDTH, BOTH, LATENCY = "bandwidth", "both ways at once", "latency"
+BANDWIDTH, BOTH, LATENCY = "bandwidth, GB/s", "both ways at once, GB/s", "latency, µs"
 
 
 def figure(run: Run) -> Figure:
@@ -114,7 +114,7 @@ def test_of_a_slow_host_what_its_name_does_not_explain_comes_first(large: Run) -
     assert {cells[0] for cells in found["odd"][:2]} == {"3 → 41", "41 → 3"}
     assert found["counts"] == "898 ordered pairs are odd, 896 of them of host node-02, named above."
     assert found["more"] == 898 - 40
-    marks = plots(large)[BANDWIDTH].data[1]
+    marks = plots(large)["bandwidth"].data[1]
     assert sorted(zip(marks["y"], marks["x"], strict=True)) == [(3, 41), (41, 3)]
 
 
@@ -124,7 +124,7 @@ def test_page_of_64_ranks_is_small(large: Run) -> None:
 
 def test_sampled_pairs_are_empty_cells_and_counted() -> None:
     run = make_search(kind="matrix", hosts=12, passes=4, sampled=0.5)
-    cells = plots(run)[BANDWIDTH].data[0]["z"]
+    cells = plots(run)["bandwidth"].data[0]["z"]
     empty = sum(value is None for row in cells for value in row) - len(cells)
     assert empty > 0
     assert f"{empty} ordered pairs of 132 not looked at: empty." in block(run)["notes"]
@@ -142,7 +142,7 @@ def test_of_many_ranks_a_cell_is_the_slowest_link_between_two_hosts() -> None:
         for probe in run.probes
     ]
     found = figure(run)
-    cells = found.plots[ALWAYS][BANDWIDTH].data[0]["z"]
+    cells = found.plots[ALWAYS]["bandwidth"].data[0]["z"]
     assert (len(cells), cells[3][7]) == (9, -1.0)
     assert abs(cells[7][3]) < 0.2
     between = {pair for pair in pairs if (pair[0] // 16, pair[1] // 16) == (3, 7)}
@@ -160,3 +160,58 @@ def test_of_very_many_hosts_those_furthest_from_the_median_are_kept() -> None:
     assert len(found.shared["hovertext"]) == MOST_RANKS
     assert any("node-137" in text for row in found.shared["hovertext"] for text in row)
     assert "of 140 hosts these are the 128 furthest from the median" in block(run)["notes"][0]
+
+
+def scaled(run: Run, factor: float, **slower: float) -> Run:
+    """The run with all bandwidths times ``factor``, and those of links "src_dst" divided as well."""
+    run.probes = [
+        msgspec.structs.replace(
+            probe, alone_GBs=probe.alone_GBs * factor / slower.get(f"link{probe.src}_{probe.dst}", 1.0)
+        )
+        if isinstance(probe, PairTest)
+        else probe
+        for probe in run.probes
+    ]
+    return run
+
+
+@pytest.mark.parametrize(
+    ("factor", "slowness", "unit", "slow", "usual"),
+    [
+        (0.07, 2.1, "GB/s", 0.8, 1.68),  # 800 MB/s beside 1.68 GB/s
+        (0.03, 0.5, "MB/s", 1440, 720),
+        (0.07, 70.0, "GB/s", 0.024, 1.68),
+        (2e-5, 2.0, "KB/s", 240, 480),
+    ],
+)
+def test_numbers_of_a_map_have_one_unit_which_is_named(
+    factor: float, slowness: float, unit: str, slow: float, usual: float
+) -> None:
+    run = scaled(make_search(kind="matrix", hosts=3), factor, link0_2=slowness)
+    (option,) = [name for name in plots(run) if name.startswith("bandwidth")]
+    assert option == f"bandwidth, {unit}"
+    texts = plots(run)[option].data[0]["text"]
+    assert float(texts[0][2]) == pytest.approx(slow, rel=0.05)
+    assert float(texts[2][0]) == pytest.approx(usual, rel=0.05)
+    assert (float(texts[0][2]) < float(texts[2][0])) == (slowness > 1)
+
+
+def test_what_hardly_moves_still_fits_into_its_cell() -> None:
+    run = scaled(make_search(kind="matrix", hosts=3), 1.0, link0_2=1e6)
+    assert plots(run)[BANDWIDTH].data[0]["text"][0][2] == "<0.001"
+
+
+def without(run: Run, rank: int) -> Run:
+    run.probes = [one for one in run.probes if rank not in (getattr(one, "src", -1), getattr(one, "dst", -1))]
+    return run
+
+
+def test_ranks_that_are_not_in_the_map_are_named() -> None:
+    assert (
+        "Not in the map: rank 1, of which no link was measured."
+        in block(without(make_search(kind="matrix", hosts=3), 1))["notes"]
+    )
+    run = make_search(kind="matrix", hosts=3, ranks_per_host=2)
+    for rank in (1, 3, 5):
+        run = without(run, rank)
+    assert block(run)["notes"] == ["One rank speaks for each host."]

@@ -199,6 +199,7 @@ def test_equal_names_of_hosts_are_told_apart_and_order_is_the_ranks() -> None:
     }
     assert places_of(environment, 4) == Places((0, 2, 1, 3), ("box#1", "node", "box#2", "host 3"))
     assert places_of({}, 2) == Places((0, 0), ("this host",))
+    assert places_of(environment | {"hosts": [{"name": "a"}] * 4}, 5).hosts[4] == "a host not told"
 
 
 def test_wrong_pairs_are_named_once(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from emulated import GOODPUT, Cluster, Job
-from sweeping import lines
+from searching import acting_at, lines_of_passes
 
 # Two cores carry every host: nothing may run beside these.
 pytestmark = pytest.mark.live
@@ -75,31 +73,10 @@ def test_a_rank_that_is_stopped_half_of_the_time_is_named(tmp_path: Path) -> Non
     assert names(done.document) == {("rank", (2,), "both")}, done.document["message"]
 
 
-@contextmanager
-def _slow_when(path: Path, count: int, act: Callable[[], None]) -> Iterator[None]:
-    """Act when so many lines are written."""
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.05):
-            if lines(path) >= count:
-                act()
-                return
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    try:
-        yield
-    finally:
-        done.set()
-        thread.join()
-
-
 def test_a_host_that_becomes_slow_is_named_with_when(tmp_path: Path) -> None:
-    three_passes = 3 * (12 + 2 * 4)
     with Cluster(4, RATE) as cluster:
         job = suspects(cluster, tmp_path / "run")
-        with _slow_when(tmp_path / "run", three_passes, lambda: cluster.set_host(1, 50)):
+        with acting_at(lines_of_passes(3, 4), tmp_path / "run", lambda: cluster.set_host(1, 50)):
             done = job.wait(LIMIT_S)
     (suspect,) = done.document["suspects"]
     assert (suspect["kind"], suspect["ranks"]) == ("host", [1]), done.document["message"]

@@ -26,7 +26,15 @@ from ncclbench.attribution.suspects import (
     suspect_of,
     target_of,
 )
-from ncclbench.attribution.words import doubt, name_of, nobody, sentence, would_find
+from ncclbench.attribution.words import (
+    cannot_be_told,
+    doubt,
+    name_of,
+    nobody,
+    sentence,
+    speakers,
+    would_find,
+)
 from ncclbench.stats.intervals import Floats
 
 # Times of what ranks do alone; of copies the time of a byte.
@@ -52,22 +60,24 @@ def attribute(evidence: Evidence, margin: float = MARGIN, alpha: float = FALSE_N
     first, apart = join_islands(named.pop("bandwidth", []))
     second = not_between(apart, named.pop("both ways", []))
     cases = gather([*first, *(one for each in named.values() for one in each)], second, evidence.places)
-    unclear = [
-        (target_of(finding), doubt(finding, reason, evidence.places))
-        for each in chosen
-        for finding, reason in each.unclear
-    ]
+    doubts = [one for each in chosen for one in each.unclear]
+    doubts.sort(key=lambda one: -one[0].ratio()[0])
     late = late_ranks(evidence, alpha)
     for one in late:
         _support(cases, one)
     known = cases.touched(list(cases.by_target))
-    words = [said for target, said in unclear if not cases.touched([target]) & known]
+    # Of several looks at one thing in one measure the strongest says enough.
+    strongest: dict[str, str] = {}
+    for finding, reason in doubts:
+        if not cases.touched([target_of(finding)]) & known:
+            strongest.setdefault(*doubt(finding, reason, evidence.places))
+    words = [f"{whose}: {said}" for whose, said in strongest.items()]
     suspects = [suspect_of(target, case, cases, apart) for target, case in cases.by_target.items()]
     for one in late:
         if one.always and one.rank not in known:
             alone = _late_alone(one, evidence)
             suspects += [alone] if alone is not None and alone.ratio >= 1 + margin else []
-            words += [_late_without_time(one, evidence)] if alone is None else []
+            words[:0] = [_late_without_time(one, evidence)] if alone is None else []
     return _answer(slowest_first(suspects), tuple(dict.fromkeys(words)), evidence, searches, margin, alpha)
 
 
@@ -135,13 +145,15 @@ def _answer(
     alpha: float,
 ) -> Attribution:
     verdict: Verdict
-    found = would_find(searches, alpha, margin) if searches else None
+    found = would_find(searches, alpha, margin)
     if suspects:
         verdict = suspects[0].kind if len(suspects) == 1 else "several"
-        rest = "everything else healthy" if not unclear else f"cannot be told: {'; '.join(unclear)}"
+        rest = cannot_be_told(unclear) if unclear else "everything else healthy"
         message = "; ".join([*map(sentence, suspects), *_healthy_group(evidence, suspects, margin), rest])
     elif unclear:
-        verdict, message = "unclear", f"cannot be told: {'; '.join(unclear)}"
+        verdict, message = "unclear", cannot_be_told(unclear)
+    elif not searches:
+        verdict, message = "unclear", "cannot be told: nothing was measured of links or ranks"
     else:
         verdict, message = "none", nobody(searches, found)
     looked_at, not_looked_at = _looks(evidence)
@@ -164,29 +176,43 @@ def _healthy_group(evidence: Evidence, suspects: Sequence[Suspect], margin: floa
 
 def _looks(evidence: Evidence) -> tuple[str, str]:
     """What was looked at, and what was not, in words."""
-    ranks = {rank for link in evidence.links for rank in (link.src, link.dst)}
-    host_of = evidence.places.host_of
+    places = evidence.places
+    read = [link for link in evidence.links if is_read(link.bandwidth_GBs)]
+    ranks = {rank for link in read for rank in (link.src, link.dst)}
+    among = speakers(ranks, places)
     # Where one rank speaks for each host, the pairs that there are are those of hosts.
-    count = len(ranks)
-    possible = count * (count - 1)
-    measured = len({(link.src, link.dst) for link in evidence.links if is_read(link.bandwidth_GBs)})
-    rounds = max((link.bandwidth_GBs.size for link in evidence.links), default=0)
-    looked = [f"{measured} of {possible} ordered pairs of {count} ranks, {rounds} rounds"] if measured else []
+    by_host = len(among) < len(places.host_of)
+    count = len(among)
+    measured, possible = len({(link.src, link.dst) for link in read}), count * (count - 1)
+    rounds = max((link.bandwidth_GBs.size for link in read), default=0)
+    whose = f"{count} {'hosts' if by_host else 'ranks'}"
+    in_rounds = f"{rounds} round{'s' * (rounds != 1)}"
+    looked = [f"{measured} of {possible} ordered pairs of {whose}, {in_rounds}"] if measured else []
     if evidence.ranks:
         looked.append(f"what {len(evidence.ranks)} ranks do alone")
     if evidence.arrivals:
         looked.append(f"arrivals in {sum(one.iterations for one in evidence.arrivals)} iterations")
     missed = []
     if measured < possible:
+        left = [places.hosts[places.host_of[rank]] if by_host else f"rank {rank}" for rank in among]
+        left = [name for rank, name in zip(among, left, strict=True) if rank not in ranks]
+        all_of = f", all of {_listed(left)} among them" if measured and left else ""
         missed.append(
-            f"{possible - measured} of {possible} ordered pairs: a slow link among these is not seen"
+            f"{possible - measured} of {possible} ordered pairs{all_of}: a slow link among these is not seen"
         )
-    silent = len(host_of) - len(ranks)
-    if evidence.links and silent:
-        missed.append(f"links of {silent} of {len(host_of)} ranks")
-    pairs_of_hosts = {host_of[rank] for rank in ranks}
-    if len(pairs_of_hosts) == 2:
+    if by_host:
         missed.append(
-            "whether all that goes between the two hosts is slow: there is nothing to compare it with"
+            f"links of {len(places.host_of) - count} of {len(places.host_of)} ranks: one spoke for each host"
+        )
+    hosts = sorted({places.host_of[rank] for rank in ranks})
+    if len(hosts) == 2:
+        missed.append(
+            f"whether all that goes between {' and '.join(places.hosts[host] for host in hosts)} is slow: "
+            "there is nothing to compare it with"
         )
     return "; ".join(looked), "; ".join(missed)
+
+
+def _listed(names: Sequence[str], most: int = 4) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -20,6 +20,10 @@ _TELLING = math.log(1.35)
 _FAR_APART = 2.0
 
 
+# Of healthy clusters one in 1,500 may have a name of one sort; one in 20 may have something that is unclear.
+_SUGGESTIVE = 75.0
+
+
 @dataclass(frozen=True, slots=True)
 class Chosen:
     """Of one kind of measurement.
@@ -71,11 +75,15 @@ def _not_excluded(search: Search, first_step: dict[Sort, float]) -> Iterator[tup
     left = np.abs(search.whole.expected - search.whole.values)[healthy]
     apart = _FAR_APART * float(left.max()) if left.size else 0.0
     for finding in search.findings:
-        if not finding.is_always:
-            continue
-        if finding.look.cost * finding.p_size <= first_step[finding.elements.sort]:
+        step = first_step[finding.elements.sort]
+        if finding.look.cost * finding.p_size <= step and finding.is_always:
             yield finding, f"too few rounds to exclude chance: {search.rounds}"
-        elif not finding.look.mean and float(np.nanmedian(finding.beyond)) >= max(_TELLING, apart):
+        elif finding.look.mean:
+            continue
+        elif finding.look.start == 0 and finding.p <= _SUGGESTIVE * step:
+            slow, of = finding.lasting
+            yield finding, f"in {slow} of {of} rounds only"
+        elif finding.is_always and float(np.nanmedian(finding.beyond)) >= max(_TELLING, apart):
             yield finding, "the others differ so much that this may be chance"
 
 

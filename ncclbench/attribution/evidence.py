@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from ncclbench.attribution.model import Arrivals, Evidence, GroupSamples, LinkSamples, Places, RankSamples
-from ncclbench.errors import RequestError
 from ncclbench.stats.intervals import Floats
 from ncclbench.store.model import Run
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
@@ -38,13 +37,17 @@ def gathered(probes: Sequence[Probe], places: Places) -> Evidence:
 
 
 def places_of(environment: Mapping[str, Any], nranks: int) -> Places:
-    """Which rank is on which host; one nameless host where nothing tells."""
+    """Which rank is on which host; one nameless host where nothing tells, one more for ranks left out."""
     hosts = environment.get("hosts") or []
     if not hosts:
         return Places((0,) * nranks, ("this host",))
     names = [str(host.get("name") or f"host {index}") for index, host in enumerate(hosts)]
     host_of = {entry["rank"]: entry["host"] for entry in environment["ranks"]}
-    return Places(tuple(host_of[rank] for rank in range(nranks)), tuple(_distinct(names)))
+    # Of a search that was read every rank is told; of a sweep whose file was cut perhaps not.
+    places = tuple(host_of.get(rank, len(names)) for rank in range(nranks))
+    if len(names) in places:
+        names.append("a host not told")
+    return Places(places, tuple(_distinct(names)))
 
 
 def arrivals_of(waits_us: Floats, op: str, nbytes: int) -> Arrivals:
@@ -99,11 +102,10 @@ def _or_none(rates: Floats) -> Floats | None:
 
 
 def _arrivals(tests: Sequence[WaitTest]) -> list[Arrivals]:
+    """Of whole loops: the reader refuses or drops those in which a rank lacks or has fewer iterations."""
     found: dict[tuple[int, str], dict[int, list[float]]] = {}
     for test in tests:
         found.setdefault((test.turn, test.op), {})[test.rank] = test.waits_us
-    if any(len({len(row) for row in waits.values()}) > 1 for waits in found.values()):
-        raise RequestError("the free-running loop has not as many iterations on every rank: damaged")
     return [
         arrivals_of(np.array([waits[rank] for rank in sorted(waits)]), op, 0)
         for (_, op), waits in sorted(found.items())

@@ -22,6 +22,9 @@ Verdict = Literal["none", "rank", "host", "link", "several", "unclear"]
 # Where only larger slowdowns than this would have been found, that nobody is named says little.
 BLIND = 2.0
 
+# Fewer rounds name nobody, however slow somebody is: it may be what lasted for a moment.
+FEWEST_ROUNDS = 3
+
 
 @dataclass(frozen=True, slots=True)
 class Places:
@@ -191,8 +194,8 @@ class Attribution:
         message: one line in words.
         unclear: what is slow and cannot be told apart, in words.
         looked_at, not_looked_at: what the answer rests on and what it says nothing about, in words.
-        would_find: the slowdown that would have been found anywhere, as a factor of time; None where nothing
-            was measured.
+        would_find: the slowdown that would have been found anywhere, as a factor of time; None where so
+            little was measured that none would.
     """
 
     verdict: Verdict

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ncclbench.attribution.model import FEWEST_ROUNDS
 from ncclbench.plan.pairs import PairPlan
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 
@@ -31,8 +32,8 @@ STAGES = {
     "subsets": "the tests of subsets",
 }
 
-# With fewer passes noise cannot be told from a fault.
-FEWEST_PASSES = 3
+# With fewer passes noise cannot be told from a fault: a pass is a round of every pair that it measures.
+FEWEST_PASSES = FEWEST_ROUNDS
 
 # Passes that a quick search adds where somebody is named; others add as many as there were.
 QUICK_MORE_PASSES = 2
@@ -48,7 +49,7 @@ class Size:
     Attributes:
         message_bytes: of a message; a test sends as many as its time takes.
         pair_s: how long one test of a link should take.
-        compute_s: how long one of the pieces of a compute probe should take.
+        compute_s: how long a compute probe should take.
         computes: passes of the compute probe before each of the pairs.
         loop_iterations, loop_work_s: of the free-running loop.
         subset_bytes, subset_iterations: of an operation on a subset.
@@ -56,7 +57,7 @@ class Size:
 
     message_bytes: int = 1 << 20
     pair_s: float = 0.2
-    compute_s: float = 0.03
+    compute_s: float = 0.1
     computes: int = 3
     loop_iterations: int = 60
     loop_work_s: float = 0.004
@@ -69,7 +70,7 @@ class Size:
             self,
             message_bytes=self.message_bytes // 2,
             pair_s=0.4 * self.pair_s,
-            compute_s=self.compute_s / 2,
+            compute_s=0.6 * self.compute_s,
             computes=2,
             loop_iterations=self.loop_iterations // 2,
             subset_bytes=self.subset_bytes // 2,

@@ -151,7 +151,7 @@ def suspect_of(target: Target, case: Case, cases: Cases, apart: tuple[tuple[int,
     main = max(case.findings, key=lambda finding: finding.ratio()[0])
     ratio, low, high = main.ratio()
     islands = apart if level == "host" else ()
-    sentences = [evidence_of(one, kind, islands, cases.places) for one in _broadest(case.findings)]
+    sentences = evidence_of(_broadest(case.findings), kind, islands, cases.places)
     return Suspect(
         kind=kind,
         ranks=ranks,

@@ -20,21 +20,25 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.recording import has_dumps
 from ncclbench.cli.searching import (
+    count_of,
+    drain,
     host_numbers,
     one_arm,
     pairs_of,
+    refuse_one_host,
     run_search,
     search_options,
     size_of,
     tell,
     until_s,
+    write_page,
 )
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.supervise.launcher import find_seat
-from ncclbench.terminal.streams import coloured, show, write
+from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import format_seconds
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
@@ -75,6 +79,7 @@ def command(**params: Any) -> int:
         raise RequestError("--nnodes is for --plan-only: of a measurement the launcher decides")
     seat = find_seat(os.environ, params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
+    refuse_one_host(params["level"], seat is None or seat.local_size == nranks)
     if nranks < 2:
         raise RequestError("a pair takes two ranks: give --nproc-per-node 2, or start more")
     return run_job("matrix", seat, nranks, params["as_json"], lambda job: _lead(job, arm, params))
@@ -82,25 +87,32 @@ def command(**params: Any) -> int:
 
 def _plan(params: Mapping[str, Any]) -> int:
     """What would be measured, without starting anything."""
-    nproc = params["nproc_per_node"] or count_gpus() or 1
-    host_of = [host for host in range(params["nnodes"] or 1) for _ in range(nproc)]
-    if len(host_of) < 2:
+    kept = {"--out": params["out"], "--label": params["label"], "--drain-hosts": params["drain_hosts"]}
+    for name, value in kept.items():
+        if value:
+            raise RequestError(f"{name} is for what a measurement finds: leave it out with --plan-only")
+    hosts, nproc = params["nnodes"] or 1, params["nproc_per_node"] or count_gpus() or 1
+    refuse_one_host(params["level"], hosts == 1)
+    if hosts * nproc < 2:
         raise RequestError("a pair takes two ranks: give --nnodes, --nproc-per-node or both")
-    plan = pairs_of(params, host_of, size_of(params, bool(count_gpus())))
+    plan = count_of(params, hosts, nproc, size_of(params, bool(count_gpus())))
+    over = _over_budget(plan.seconds, params["time_budget"])
     told = {
-        "nranks": len(host_of),
-        "hosts": host_of[-1] + 1,
+        "nranks": hosts * nproc,
+        "hosts": hosts,
         "level": params["level"],
         "pairs": plan.pairs,
         "pairs_in_all": plan.pairs_in_all,
-        "rounds": len(plan.rounds),
+        "rounds": plan.rounds,
         "passes": plan.passes,
         "seconds": plan.seconds,
+        "within_budget": not over,
         "not_looked_at": plan.not_looked_at,
     }
+    rounds = f"{plan.rounds:,} round{'s' if plan.rounds > 1 else ''}"
     message = (
-        f"{plan.pairs:,} of {plan.pairs_in_all:,} pairs of {params['level']}s in {len(plan.rounds):,} "
-        f"rounds, {plan.passes} times each: about {plan.seconds:.0f} s"
+        f"{plan.pairs:,} of {plan.pairs_in_all:,} pairs of {params['level']}s in {rounds}, "
+        f"{plan.passes} times each: about {format_seconds(plan.seconds)}{over}"
     )
     if plan.not_looked_at:
         message += f"; not looked at: {plan.not_looked_at}"
@@ -109,6 +121,15 @@ def _plan(params: Mapping[str, Any]) -> int:
     else:
         write(f"{message}\n", sys.stdout)
     return EXIT_OK
+
+
+def _over_budget(seconds: float, budget_s: float | None) -> str:
+    """That even the fewest passes over one round take longer than was asked for; empty where they do not."""
+    # As many rounds as fit can take all of the budget, and rounding a little more.
+    if budget_s is None or seconds <= budget_s * (1 + 1e-9):
+        return ""
+    asked = format_seconds(budget_s) if budget_s >= 1e-3 else f"{budget_s * 1e6:g} us"
+    return f", more than the {asked} asked for"
 
 
 def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
@@ -126,7 +147,10 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
         plan = pairs_of(params, host_numbers(environment), size)
         if plan.not_looked_at:
             not_looked_at.append(plan.not_looked_at)
-        tell(f"{plan.pairs:,} pairs, {plan.passes} passes, about {plan.seconds:.0f} s")
+        about = f"about {format_seconds(plan.seconds)}"
+        if over := _over_budget(plan.seconds, params["time_budget"]):
+            show(f"ncclbench: warning: the pairs take {about}{over}\n", sys.stderr)
+        tell(f"{plan.pairs:,} pairs, {plan.passes} passes, {about}")
 
         def told(tests: Sequence[Probe]) -> None:
             keep(tests)
@@ -135,8 +159,6 @@ def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:
         yield from pair_passes(plan, size, told, 0, plan.passes, until_s(params))
 
     run, ended = run_search(job, "matrix", arm, params, {}, orders)
-    if ended is None and not run.probes:
-        raise RequestError("--level host takes two hosts, and all ranks are on one: leave it out")
     return _conclude(run, ended, not_looked_at, params)
 
 
@@ -147,18 +169,14 @@ def _conclude(
     from ncclbench.attribution.attribute import attribute
     from ncclbench.attribution.evidence import evidence_of, wrong_pairs
     from ncclbench.attribution.links import link_rows
-    from ncclbench.report.build import write_report
-    from ncclbench.store.folder import REPORT_FILE
     from ncclbench.terminal.links import matrix_lines
 
     evidence = evidence_of(run)
     links = link_rows(evidence)
     answer = attribute(evidence)
     wrong = wrong_pairs(run)
-    report = run.folder / REPORT_FILE
-    has_report = bool(links) or has_dumps(run.folder)
-    if has_report:
-        write_report([run], report)
+    report, ended = write_page(run, ended)
+    left_out = [text for text in (answer.not_looked_at, *not_looked_at) if text]
     odd = [link for link in links if link["odd"]]
     message = f"{len(links):,} links, {len(odd)} odd; {answer.message}" if links else "no pair was measured"
     if wrong:
@@ -172,10 +190,10 @@ def _conclude(
             "links": links,
             "odd": odd,
             "drain_hosts": answer.drain_hosts,
-            "not_looked_at": not_looked_at[0] if not_looked_at else None,
+            "not_looked_at": "; ".join(left_out) or None,
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
-            "report": report if has_report else None,
+            "report": report,
             "problems": run.problems,
         }
         environment = run.meta.get("environment")
@@ -190,14 +208,13 @@ def _conclude(
             )
         )
     elif params["drain_hosts"]:
-        write("".join(f"{name}\n" for name in answer.drain_hosts), sys.stdout)
-        show(f"{message}\n", sys.stderr)
+        drain(answer.drain_hosts)
+        show(f"{one_line(message)}\n", sys.stderr)
     else:
         lines = matrix_lines(links, evidence.places)
-        if not_looked_at:
-            lines.append(f"not looked at: {not_looked_at[0]}")
-        lines += [f"report: {report}"] if has_report else []
-        lines.append(coloured(message, "red" if code or odd else "bold", sys.stdout))
+        lines += [one_line(f"# not looked at: {text}") for text in left_out]
+        lines += [f"report: {report}"] if report else []
+        lines.append(coloured(one_line(message), "red" if code or odd else "bold", sys.stdout))
         write("\n".join(lines) + "\n", sys.stdout)
     if ended is not None:
         show(f"ncclbench: error: {ended}\n", sys.stderr)

@@ -7,26 +7,31 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import wraps
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli import values
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import typed_command
 from ncclbench.cli.options import Decorated, option, seed_choice, under
-from ncclbench.cli.recording import recorder_choice
+from ncclbench.cli.recording import has_dumps, recorder_choice
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.model import Arm, Device
-from ncclbench.terminal.streams import is_terminal, show
+from ncclbench.terminal.streams import is_terminal, one_line, show, write
 from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.attribution.stages import Size
-    from ncclbench.plan.pairs import PairPlan
+    from ncclbench.plan.pairs import Limits, PairCount, PairPlan
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
     from ncclbench.supervise.searching import MakeOrders
+
+# As attribution.stages.FEWEST_PASSES, which is not loaded before the workers are there.
+QUICK_PASSES = 3
 
 # A test of one pair is three of about the same length: each way, and both at once.
 _TESTS_OF_A_PAIR = 3
@@ -57,9 +62,9 @@ def search_options(passes: int) -> Callable[[Decorated], Decorated]:
         option(
             "--passes",
             metavar="N",
-            default=str(passes),
-            parse=values.whole(3, 1000),
-            help="How often each pair is measured.",
+            otherwise=str(passes),
+            parse=values.whole(QUICK_PASSES, 1000),
+            help="How often each pair is measured; not with --quick.",
         ),
         option("--quick", flag=True, help="Shorter tests and 3 passes: finds what is 1.5x slower or more."),
         option(
@@ -91,10 +96,26 @@ def search_options(passes: int) -> Callable[[Decorated], Decorated]:
     )
 
     def decorate(function: Decorated) -> Decorated:
-        decorated: Decorated = which(how(kept(drain(function))))
+        @wraps(function)
+        def settled(**params: Any) -> Any:
+            return function(**{**params, "passes": _passes(params, passes)})
+
+        decorated: Decorated = which(how(kept(drain(settled))))
         return decorated
 
     return decorate
+
+
+def _passes(params: Mapping[str, Any], otherwise: int) -> int:
+    """How many are made, as it is recorded too; a budget of time can still take some away.
+
+    Raises:
+        RequestError: two options say it.
+    """
+    asked: int | None = params["passes"]
+    if params["quick"] and asked is not None:
+        raise RequestError(f"--quick makes {QUICK_PASSES} passes, --passes asks for {asked}: leave one out")
+    return QUICK_PASSES if params["quick"] else asked or otherwise
 
 
 def one_arm(params: Mapping[str, Any]) -> Arm:
@@ -120,19 +141,30 @@ def size_of(params: Mapping[str, Any], on_gpus: bool) -> Size:
 
 def pairs_of(params: Mapping[str, Any], host_of: Sequence[int], size: Size) -> PairPlan:
     """The pairs that fit into the time."""
-    from ncclbench.attribution.stages import FEWEST_PASSES
     from ncclbench.plan.pairs import plan_pairs
 
-    return plan_pairs(
-        host_of,
-        level=params["level"],
-        at_once=params["at_once"],
-        passes=FEWEST_PASSES if params["quick"] else params["passes"],
-        fewest_passes=FEWEST_PASSES,
-        pair_s=_TESTS_OF_A_PAIR * size.pair_s,
-        budget_s=params["time_budget"],
-        seed=params["seed"],
-    )
+    return plan_pairs(host_of, **_limits(params, size))
+
+
+def count_of(params: Mapping[str, Any], hosts: int, ranks_of_host: int, size: Size) -> PairCount:
+    """How many pairs fit into the time, and how long they take."""
+    from ncclbench.plan.pairs import count_pairs
+
+    return count_pairs([ranks_of_host] * hosts, **_limits(params, size))
+
+
+def _limits(params: Mapping[str, Any], size: Size) -> Limits:
+    from ncclbench.attribution.stages import FEWEST_PASSES
+
+    return {
+        "level": params["level"],
+        "at_once": params["at_once"],
+        "passes": params["passes"],
+        "fewest_passes": FEWEST_PASSES,
+        "pair_s": _TESTS_OF_A_PAIR * size.pair_s,
+        "budget_s": params["time_budget"],
+        "seed": params["seed"],
+    }
 
 
 def until_s(params: Mapping[str, Any]) -> float | None:
@@ -194,7 +226,51 @@ def run_search(
             ended = error
         finally:
             told_done()
-        return load_run(folder.path), ended
+        try:
+            return load_run(folder.path), ended
+        except RequestError:
+            if ended is None:
+                raise
+            # What ended it kept the folder from becoming a run.
+            raise ended from None
+
+
+def write_page(run: Run, ended: NcclbenchError | None) -> tuple[Path | None, NcclbenchError | None]:
+    """The page of what was measured, None where there is none; and what ended the run.
+
+    A disk that was full for the samples is full for the page too: the first word counts.
+    """
+    from ncclbench.report.build import write_report
+    from ncclbench.store.folder import REPORT_FILE
+
+    if not run.probes and not has_dumps(run.folder):
+        return None, ended
+    page = run.folder / REPORT_FILE
+    try:
+        write_report([run], page)
+    except NcclbenchError as error:
+        return None, ended or error
+    return page, ended
+
+
+def drain(names: Sequence[str]) -> None:
+    """Names of hosts, one a line, as schedulers take them; what is no name of a host is told beside them."""
+    from ncclbench.terminal.links import not_drained, split_names
+
+    valid, invalid = split_names(names)
+    write("".join(f"{name}\n" for name in valid), sys.stdout)
+    if invalid:
+        show(f"ncclbench: warning: {not_drained(invalid)}\n", sys.stderr)
+
+
+def refuse_one_host(level: str, is_one_host: bool) -> None:
+    """There are no pairs of hosts on one.
+
+    Raises:
+        RequestError: they were asked for all the same.
+    """
+    if level == "host" and is_one_host:
+        raise RequestError("--level host takes two hosts, and all ranks are on one: leave it out")
 
 
 def tell(words: str) -> None:
@@ -212,4 +288,5 @@ def told_done() -> None:
 
 def _tell_preflight(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> None:
     for finding in preflight:
-        show(f"ncclbench: {finding['severity']}: {finding['what']}: {finding['mend']}\n", sys.stderr)
+        told = f"ncclbench: {finding['severity']}: {finding['what']}: {finding['mend']}"
+        show(f"{one_line(told)}\n", sys.stderr)

@@ -20,21 +20,23 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.recording import has_dumps
 from ncclbench.cli.searching import (
+    drain,
     host_numbers,
     one_arm,
     pairs_of,
+    refuse_one_host,
     run_search,
     search_options,
     size_of,
     tell,
     until_s,
+    write_page,
 )
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.supervise.launcher import find_seat
-from ncclbench.terminal.streams import coloured, show, write
+from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
@@ -84,6 +86,7 @@ def command(**params: Any) -> int:
     arm = one_arm(params)
     seat = find_seat(os.environ, params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
+    refuse_one_host(params["level"], seat is None or seat.local_size == nranks)
     if nranks < 2:
         raise RequestError("a search compares ranks: give --nproc-per-node 2, or start more")
     slowed = params["slow_rank"]
@@ -131,17 +134,12 @@ def _conclude(
     from ncclbench.attribution.attribute import attribute
     from ncclbench.attribution.evidence import evidence_of, wrong_pairs
     from ncclbench.attribution.links import link_rows
-    from ncclbench.report.build import write_report
-    from ncclbench.store.folder import REPORT_FILE
     from ncclbench.terminal.links import suspect_lines
 
     evidence = evidence_of(run)
     answer = attribute(evidence)
     wrong = wrong_pairs(run)
-    report = run.folder / REPORT_FILE
-    has_report = bool(run.probes) or has_dumps(run.folder)
-    if has_report:
-        write_report([run], report)
+    report, ended = write_page(run, ended)
     message = answer.message
     if wrong:
         message = f"WRONG DATA between {len(wrong)} pairs; {message}"
@@ -167,7 +165,7 @@ def _conclude(
             "links": link_rows(evidence),
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
-            "report": report if has_report else None,
+            "report": report,
             "problems": run.problems,
         }
         emit_json(
@@ -181,13 +179,13 @@ def _conclude(
             )
         )
     elif params["drain_hosts"]:
-        write("".join(f"{name}\n" for name in answer.drain_hosts), sys.stdout)
-        show(f"{message}\n", sys.stderr)
+        drain(answer.drain_hosts)
+        show(f"{one_line(message)}\n", sys.stderr)
     else:
         lines = suspect_lines(answer, left_out)
-        lines += [f"report: {report}"] if has_report else []
+        lines += [f"report: {report}"] if report else []
         colour = "red" if bad or wrong or ended else "yellow" if answer.is_blind else "bold"
-        lines.append(coloured(message, colour, sys.stdout))
+        lines.append(coloured(one_line(message), colour, sys.stdout))
         write("\n".join(lines) + "\n", sys.stdout)
     if ended is not None:
         show(f"ncclbench: error: {ended}\n", sys.stderr)

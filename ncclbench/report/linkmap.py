@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ncclbench.attribution.model import Places
+from ncclbench.attribution.words import speakers
 from ncclbench.report.figures import ALWAYS, Figure, Plot, Trace, plain
 from ncclbench.report.placed import Line, host_row, rank_row
 from ncclbench.report.searched import Searched
-from ncclbench.report.text import rate_text, time_text
+from ncclbench.report.text import ranges_text, rate_text, three_digits, time_text
 from ncclbench.stats.intervals import Floats
 
 Link = dict[str, Any]
@@ -37,18 +38,23 @@ class Measure:
         key: of a row of ``matrix``.
         is_time: more of it is slower.
         text: a value with its unit.
+        units: what each unit that ``text`` may choose is, in that of the row.
     """
 
     option: str
     key: str
     is_time: bool
     text: Callable[[float], str]
+    units: Mapping[str, float]
 
+
+_RATES_GBs = {"KB/s": 1e-6, "MB/s": 1e-3, "GB/s": 1.0}
+_TIMES_us = {"ns": 1e-3, "µs": 1.0, "ms": 1e3, "s": 1e6}
 
 MEASURES = (
-    Measure("bandwidth", "bandwidth_GBs", False, rate_text),
-    Measure("both ways at once", "both_GBs", False, rate_text),
-    Measure("latency", "latency_us", True, time_text),
+    Measure("bandwidth", "bandwidth_GBs", False, rate_text, _RATES_GBs),
+    Measure("both ways at once", "both_GBs", False, rate_text, _RATES_GBs),
+    Measure("latency", "latency_us", True, time_text, _TIMES_us),
 )
 
 
@@ -78,14 +84,17 @@ def link_map(search: Searched, name: str) -> LinkMap | None:
     medians = {measure.key: class_medians(links, measure.key) for measure in MEASURES}
     if len(order) <= MOST_RANKS:
         cells = list(_by_rank(links, order))
-        return LinkMap(_figure(name, rank_row(places, order), cells, search, medians), "")
+        return LinkMap(
+            _figure(name, rank_row(places, order), cells, search, medians), _left_out(order, places)
+        )
     hosts = _furthest(links, places)
     cells = list(_by_host(links, hosts, places))
     note = f"Of {len(order):,} ranks each cell is the slowest link that was measured between two hosts"
     in_all = len({places.host_of[rank] for rank in order})
     if in_all > len(hosts):
         note += f"; of {in_all:,} hosts these are the {len(hosts)} furthest from the median"
-    return LinkMap(_figure(name, host_row(places, hosts), cells, search, medians), f"{note}.")
+    note = " ".join(text for text in (f"{note}.", _left_out(order, places)) if text)
+    return LinkMap(_figure(name, host_row(places, hosts), cells, search, medians), note)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +111,17 @@ def _measured(search: Searched, links: Sequence[Link]) -> list[int]:
     """The ranks that were measured: of hosts one each where one speaks for all."""
     measured = {link["src"] for link in links} | {link["dst"] for link in links}
     return [rank for rank in search.order if rank in measured]
+
+
+def _left_out(shown: Sequence[int], places: Places) -> str:
+    """Which ranks have no row because no link of theirs was measured."""
+    among = speakers(shown, places)
+    missing = sorted(set(among) - set(shown))
+    said = "One rank speaks for each host." if len(among) < len(places.host_of) else ""
+    if missing:
+        ranks = f"rank{'s' * (len(missing) > 1)} {ranges_text(missing)}"
+        said = f"{said} Not in the map: {ranks}, of which no link was measured.".strip()
+    return said
 
 
 def _by_rank(links: Sequence[Link], order: Sequence[int]) -> Iterator[Cell]:
@@ -152,13 +172,17 @@ def _figure(name: str, line: Line, cells: Sequence[Cell], search: Searched, medi
         "shapes": line.grid(),
     }
     marks = _marks(search.unexplained([cell.link for cell in cells]), cells, size)
-    plots = {
-        measure.option: Plot(
-            [_map(cells, size, measure, medians[measure.key]), *marks * (measure is MEASURES[0])], layout
-        )
-        for measure in MEASURES
-        if medians[measure.key]
-    }
+    plots = {}
+    for measure in MEASURES:
+        if not medians[measure.key]:
+            continue
+        labelled = size <= _MOST_LABELLED
+        unit = _unit([cell.link[measure.key] for cell in cells], measure)
+        data = [
+            _map(cells, size, measure, medians[measure.key], unit if labelled else None),
+            *marks * (measure is MEASURES[0]),
+        ]
+        plots[f"{measure.option}, {unit}" if labelled else measure.option] = Plot(data, layout)
     return Figure(
         name,
         "Every link against the median of its class",
@@ -170,14 +194,28 @@ def _figure(name: str, line: Line, cells: Sequence[Cell], search: Searched, medi
     )
 
 
-def _map(cells: Sequence[Cell], size: int, measure: Measure, medians: dict[str, float]) -> Trace:
+def _unit(values: Sequence[float | None], measure: Measure) -> str:
+    """The unit in which the middle of the values is read: one for all, so that larger numbers are more."""
+    return measure.text(float(np.median([value for value in values if value]))).rpartition(" ")[2]
+
+
+def _number(value: float, unit: float) -> str:
+    """A value in a unit, as short as a cell is wide."""
+    return three_digits(value / unit) if value >= unit / 1000 else "<0.001"
+
+
+def _map(
+    cells: Sequence[Cell], size: int, measure: Measure, medians: dict[str, float], unit: str | None
+) -> Trace:
+    """The coloured cells, with numbers in ``unit``; None for no numbers."""
     speed: Floats = np.full((size, size), np.nan)
     labels = [[""] * size for _ in range(size)]
     for cell in cells:
         value = cell.link[measure.key]
         if value:
             speed[cell.row, cell.column] = _speed(measure, value, medians[cell.link["class"]])
-            labels[cell.row][cell.column] = measure.text(value).partition(" ")[0]
+            if unit is not None:
+                labels[cell.row][cell.column] = _number(value, measure.units[unit])
     logs = np.clip(np.log2(speed), -math.log2(FULL_COLOUR), math.log2(FULL_COLOUR))
     bound = math.log2(FULL_COLOUR)
     map_trace: Trace = {
@@ -191,7 +229,7 @@ def _map(cells: Sequence[Cell], size: int, measure: Measure, medians: dict[str, 
         "xgap": 1,
         "ygap": 1,
     }
-    if size <= _MOST_LABELLED:
+    if unit is not None:
         map_trace |= {"text": labels, "texttemplate": "%{text}"}
     return map_trace
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,8 +21,9 @@ PHASES = (
     "first_good_n",
 )
 
-Ranks = list[Index]
-PhasesMs = dict[str, Annotated[float, msgspec.Meta(ge=0)] | None]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
+_Seconds = Annotated[float, msgspec.Meta(ge=0)]
+PhasesMs = dict[str, _Milliseconds | None]
 
 
 class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
@@ -51,7 +53,7 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     step: Index
     strategy: str
     phases_ms: PhasesMs
-    notices_ms: dict[str, float | None]
+    notices_ms: dict[str, _Milliseconds | None]
     correct: bool
     recovered: bool
     outcome: str | None = None
@@ -61,7 +63,13 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     clock_error_us: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     leftover_processes: Index = 0
     spare: Literal["cold", "warm"] = "cold"
-    replacement_asked_ms: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    replacement_asked_ms: _Milliseconds | None = None
+
+    def impossible(self) -> str | None:
+        """What cannot be in it; None where nothing is wrong."""
+        if unknown := sorted(set(self.phases_ms) - set(PHASES)):
+            return f"phases_ms: no phase is called {unknown[0]!r}"
+        return _no_ranks("notices_ms", self.notices_ms)
 
 
 class ContractOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="contract"):
@@ -79,8 +87,17 @@ class ContractOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
 
     case: str
     outcomes: dict[str, str]
-    seconds: dict[str, float]
+    seconds: dict[str, _Seconds]
     consistent: bool
     expected: str
     recovered: bool | None
     command: str
+
+    def impossible(self) -> str | None:
+        """What cannot be in it; None where nothing is wrong."""
+        return _no_ranks("outcomes", self.outcomes) or _no_ranks("seconds", self.seconds)
+
+
+def _no_ranks(name: str, by_rank: Mapping[str, object]) -> str | None:
+    strange = [rank for rank in by_rank if not (rank.isascii() and rank.isdigit())]
+    return f"{name}: {strange[0]!r} is no rank" if strange else None

@@ -46,6 +46,8 @@ def _kept(path: Path) -> tuple[str, Path | None]:
     kind = kind_of_run(folder)
     if path.name in (META_FILE, SAMPLES_FILE) and kind == "import":
         return f"import again into another folder, or remove {folder} first", None
+    if path.name in (META_FILE, SAMPLES_FILE) and kind in ("matrix", "suspects"):
+        return f"what was measured is shown by ncclbench report {folder}; search again elsewhere", folder
     if path.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE) and kind != "import":
         return f"what was measured is kept; resume with ncclbench sweep --resume {folder}", folder
     if kind is None:

@@ -42,7 +42,7 @@ class SamplesLine(msgspec.Struct, tag_field="type", tag="samples", omit_defaults
     delay_us: Time | None = None
     health: UnitHealth | None = None
 
-    def fault(self) -> str | None:
+    def impossible(self) -> str | None:
         """What is wrong with the arrays' lengths; None where they agree."""
         n = len(self.total_us)
         others = (self.start_us, self.launch_us, *([] if self.device_us is None else [self.device_us]))
@@ -119,9 +119,9 @@ def decode_line(text: bytes) -> Line:
         ValueError, RecursionError: not such a line; the text says what and where in it.
     """
     line = _decoder.decode(text)
-    fault = line.fault() if isinstance(line, SamplesLine) else None
-    if fault is not None:
-        raise ValueError(fault)
+    impossible = None if isinstance(line, StatusLine | ColdLine | StopLine | Printed) else line.impossible()
+    if impossible is not None:
+        raise ValueError(impossible)
     return line
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NotRequired, TypedDict
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
@@ -25,6 +28,12 @@ _Index = Annotated[int, msgspec.Meta(ge=0)]
 # Above every size and count that a plan can hold, and small enough to divide.
 _LARGEST = 1 << 62
 
+# Above every cluster, and few enough to hold a place for each where a search does not say where they are.
+_MOST_RANKS = 1 << 20
+
+# How many ranks a line names that says what is wrong with them.
+_MOST_NAMED = 3
+
 
 class RankPlace(TypedDict):
     """Where a rank ran; ``host`` is an index into the hosts."""
@@ -39,6 +48,8 @@ class Environment(TypedDict):
 
     hosts: list[dict[str, Any]]
     ranks: list[RankPlace]
+    common: NotRequired[dict[str, Any]]
+    differences: NotRequired[list[dict[str, Any]]]
 
 
 class ArmMeta(TypedDict):
@@ -63,8 +74,8 @@ class FenceMeta(TypedDict):
     """How well the fence aligned the ranks."""
 
     kind: NotRequired[str]
-    median_us: NotRequired[float | None]
-    p95_us: NotRequired[float | None]
+    median_us: float
+    p95_us: float
     clock_error_us: NotRequired[float | None]
 
 
@@ -75,16 +86,24 @@ class HealthMeta(TypedDict):
     problems: list[str]
 
 
+class Imported(TypedDict):
+    """What an imported run was read from."""
+
+    files: list[dict[str, Any]]
+
+
 class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
     schema: int
-    kind: NotRequired[str]
+    kind: NotRequired[Literal["sweep", "import", "matrix", "suspects"]]
     ncclbench: NotRequired[str]
     label: NotRequired[str | None]
     created: NotRequired[str]
     command: NotRequired[str | list[str]]
     plan: dict[str, Any]
+    asked: NotRequired[dict[str, bool | int | float | str | None]]
+    imported: NotRequired[Imported]
     environment: NotRequired[Environment]
     arms: NotRequired[dict[str, ArmMeta]]
     preflight: NotRequired[list[Finding]]
@@ -127,7 +146,7 @@ def read_meta(path: Path) -> dict[str, Any]:
 
 
 def read_plan(meta: dict[str, Any], path: Path) -> Plan:
-    """The plan in run.json, every field's type checked and every name known.
+    """The plan in run.json, every field's type checked, every name known; of a search a place for each rank.
 
     Raises:
         RequestError: not a plan; the line names ``path`` and what is wrong in it.
@@ -138,6 +157,7 @@ def read_plan(meta: dict[str, Any], path: Path) -> Plan:
         # Through plain data and back: what a dataclass takes unchecked, this checks.
         msgspec.convert(asdict(plan), Plan)
         _check_plan(plan)
+        _check_ranks(meta, plan.nranks)
     except RequestError as error:
         raise RequestError(f"{path}: {error}") from None
     except KeyError as error:
@@ -192,6 +212,35 @@ def _check_places(environment: dict[str, Any] | None) -> None:
     for place in environment["ranks"]:
         if place["host"] >= nhosts:
             raise ValueError(f"rank {place['rank']} is on host {place['host']} of {nhosts}")
+
+
+def _check_ranks(meta: dict[str, Any], nranks: int) -> None:
+    """That each rank of a search has one place, on which its answer rests; other runs are read without."""
+    if meta.get("kind") not in ("matrix", "suspects"):
+        return
+    if nranks > _MOST_RANKS:
+        raise ValueError(f"nranks is {nranks}, of a search at most {_MOST_RANKS}")
+    environment = meta.get("environment")
+    if environment is None:
+        return
+    told = Counter(place["rank"] for place in environment["ranks"])
+    twice = [rank for rank, times in told.items() if times > 1]
+    if twice:
+        raise RequestError(f"environment.ranks tells of rank {_few(twice)} more than once")
+    beyond = [rank for rank in told if rank >= nranks]
+    if beyond:
+        raise RequestError(f"environment.ranks tells of rank {_few(beyond)}, but plan.nranks is {nranks}")
+    if len(told) < nranks:
+        missing = (rank for rank in range(nranks) if rank not in told)
+        raise RequestError(
+            f"plan.nranks is {nranks}, but environment.ranks tells of {len(told)}, "
+            f"not of rank {_few(list(itertools.islice(missing, _MOST_NAMED + 1)))}"
+        )
+
+
+def _few(ranks: Sequence[int]) -> str:
+    named = ", ".join(map(str, ranks[:_MOST_NAMED]))
+    return f"{named} and others" if len(ranks) > _MOST_NAMED else named
 
 
 def _finite(text: str) -> float:

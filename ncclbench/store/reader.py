@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,14 +13,29 @@ import numpy as np
 from ncclbench.errors import RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.store.drills import ContractOutcome, DrillTrial
-from ncclbench.store.folder import META_FILE, SAMPLES_FILE
+from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
-from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
+from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
+
+# Which lines a run of each kind can hold.
+_LINES_OF: dict[str, tuple[type, ...]] = {
+    "sweep": (SamplesLine, StatusLine, ColdLine, StopLine),
+    "import": (Printed,),
+    "matrix": (PairTest,),
+    "suspects": (PairTest, RankTest, WaitTest, SubsetTest),
+    "drill": (DrillTrial, ContractOutcome),
+}
+
+# The problem of a run whose run.json still says "running".
+ENDED_SILENTLY = f"its command ended without a word (killed?): {META_FILE} says it runs, but none writes"
+
+# Of fcntl(2) on Linux: l_type, l_whence, l_start, l_len, l_pid.
+_FLOCK = "hhqqi"
 
 
 def load_run(path: Path) -> Run:
@@ -40,7 +57,28 @@ def load_run(path: Path) -> Run:
     samples_path = meta_path.with_name(SAMPLES_FILE)
     if os.path.exists(samples_path):
         _Collector(run).read(samples_path)
+    if meta.get("status") == "running" and _is_unlocked(run.folder):
+        run.problems.append(ENDED_SILENTLY)
     return run
+
+
+def _is_unlocked(folder: Path) -> bool:
+    """Whether nobody writes to a run folder. False where that cannot be told, as of a copy without its lock.
+
+    The lock is asked after and not taken, which would keep out a command that begins just now. A process that
+    holds it itself would lose it here: it reads its run only once the end stands in run.json.
+    """
+    try:
+        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+        return bool(struct.unpack(_FLOCK, fcntl.fcntl(lock, fcntl.F_GETLK, asked))[0] == fcntl.F_UNLCK)
+    except OSError:
+        return False
+    finally:
+        os.close(lock)
 
 
 def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, Line]]:
@@ -70,6 +108,9 @@ class _Collector:
         self._open: dict[tuple[str, str, int, int], dict[int, SamplesLine]] = {}
         self._units: dict[tuple[str, str, int], Unit] = {}
         self._strangers: list[str] = []
+        self._kind = str(run.meta.get("kind", "sweep"))
+        # Iterations by rank, of each pass and operation of the free-running loop.
+        self._loops: dict[tuple[int, str], dict[int, int]] = {}
 
     def read(self, path: Path) -> None:
         """Fill the run from samples.jsonl."""
@@ -80,13 +121,16 @@ class _Collector:
                 raise RequestError(f"{path} line {number} is damaged: {error}") from None
         for unit in sorted(self._units.values(), key=lambda unit: unit.epoch):
             self._run.units.setdefault((unit.case, unit.arm), []).append(unit)
+        self._drop_loops()
         self._report(self._strangers)
         self._report(self._incomplete(self._run.plan))
 
     def _take(self, line: Line) -> None:
         run = self._run
+        if not isinstance(line, _LINES_OF[self._kind]):
+            raise ValueError(f"a line of type {line.__struct_config__.tag!r} in a run of kind {self._kind!r}")
         if isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
-            run.probes.append(line)
+            self._take_probe(line)
         elif isinstance(line, DrillTrial):
             run.trials.append(line)
         elif isinstance(line, ContractOutcome):
@@ -120,6 +164,40 @@ class _Collector:
                     "first_op_us": line.first_op_us,
                 }
             )
+
+    def _take_probe(self, probe: Probe) -> None:
+        nranks = self._run.plan.nranks
+        highest = max(probe.members)
+        if highest >= nranks:
+            raise ValueError(f"rank {highest} of {nranks}")
+        if isinstance(probe, WaitTest):
+            iterations = self._loops.setdefault((probe.turn, probe.op), {})
+            iterations[probe.rank] = len(probe.waits_us)
+            first = next(iter(iterations))
+            if iterations[first] != len(probe.waits_us):
+                raise ValueError(
+                    f"rank {probe.rank} has {len(probe.waits_us)} iterations of the free-running loop, "
+                    f"rank {first} {iterations[first]}"
+                )
+        self._run.probes.append(probe)
+
+    def _drop_loops(self) -> None:
+        """Leave out free-running loops that lack a rank: who waited least of some tells nothing."""
+        nranks = self._run.plan.nranks
+        torn = {loop: len(ranks) for loop, ranks in self._loops.items() if len(ranks) < nranks}
+        if not torn:
+            return
+        self._run.probes = [
+            probe
+            for probe in self._run.probes
+            if not (isinstance(probe, WaitTest) and (probe.turn, probe.op) in torn)
+        ]
+        self._report(
+            [
+                f"{op} in the free-running loop, pass {turn}: {ranks} of {nranks} ranks, so it was dropped"
+                for (turn, op), ranks in torn.items()
+            ]
+        )
 
     def _take_samples(self, line: SamplesLine) -> None:
         nranks = self._run.plan.nranks

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ncclbench.attribution.words import speakers
 from ncclbench.terminal.streams import one_line
 
 if TYPE_CHECKING:
-    from ncclbench.attribution.model import Attribution, Places
+    from ncclbench.attribution.model import Attribution, Places, Suspect
 
 Row = Mapping[str, Any]
 
@@ -18,10 +21,16 @@ Row = Mapping[str, Any]
 _WIDEST = 16
 _MOST_ODD = 20
 
+# RFC 1123, and the underscores that clusters use.
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9_-]+(?<!-)(\.(?!-)[A-Za-z0-9_-]+(?<!-))*")
+_LONGEST_NAME = 253
+
 
 def matrix_lines(links: Sequence[Row], places: Places) -> list[str]:
-    """The grid where it fits, then one line per class, then the odd links."""
-    lines = _grid(links) if len(places.host_of) <= _WIDEST else []
+    """The grid where it fits, then one line per class, then the odd links; nothing without links."""
+    if not links:
+        return []
+    lines = _grid(links, places) if len(places.host_of) <= _WIDEST else []
     lines += _classes(links)
     odd = sorted((link for link in links if link["odd"]), key=lambda link: link["ratio_to_class_median"] or 0)
     lines += ["#", f"# {len(odd)} odd of {len(links):,} links"] if odd else ["#", "# no link is odd"]
@@ -32,7 +41,10 @@ def matrix_lines(links: Sequence[Row], places: Places) -> list[str]:
 
 
 def suspect_lines(answer: Attribution, left_out: Sequence[str]) -> list[str]:
-    """Each name with its factor, interval and evidence; what could not be told; what was not looked at."""
+    """Each name with its factor, interval and evidence, what was looked at, and what was not.
+
+    What could not be told stands in ``answer.message``, which follows.
+    """
     lines = []
     for suspect in answer.suspects:
         interval = (
@@ -40,24 +52,53 @@ def suspect_lines(answer: Attribution, left_out: Sequence[str]) -> list[str]:
             if suspect.ci_low is not None and suspect.ci_high is not None
             else ""
         )
-        ranks = ", ".join(map(str, suspect.ranks[:8])) + (" .." if len(suspect.ranks) > 8 else "")
-        who = f"{suspect.kind} {ranks if suspect.kind != 'host' else ''}".strip()
         where = f"on {' and '.join(suspect.hosts)}"
-        lines.append(one_line(f"{who} {where}: {suspect.ratio:.2f}x time{interval}; {suspect.evidence}"))
-    lines += [one_line(f"cannot tell: {text}") for text in answer.unclear]
-    lines.append(one_line(f"# looked at: {answer.looked_at}"))
+        said = f"{_who(suspect)} {where}: {suspect.ratio:.2f}x time{interval}; {suspect.evidence}"
+        lines.append(one_line(said))
+    if answer.looked_at:
+        lines.append(one_line(f"# looked at: {answer.looked_at}"))
     lines += [one_line(f"# not looked at: {text}") for text in left_out]
-    if answer.drain_hosts:
-        lines.append(one_line(f"# hosts to drain: {' '.join(answer.drain_hosts)}"))
+    valid, invalid = split_names(answer.drain_hosts)
+    if valid:
+        lines.append(f"# hosts to drain: {' '.join(valid)}")
+    if invalid:
+        lines.append(f"# {not_drained(invalid)}")
     return lines
 
 
-def _grid(links: Sequence[Row]) -> list[str]:
+def _who(suspect: Suspect) -> str:
+    """Kind and ranks, with the direction where it is one only: link 0, 1; link 1>0; rank 3, sending,."""
+    if suspect.kind == "link" and suspect.direction != "both":
+        return f"link {suspect.direction}"
+    who = suspect.kind if suspect.kind == "host" else f"{suspect.kind} {', '.join(map(str, suspect.ranks))}"
+    way = {"out": ", sending,", "in": ", receiving,"}.get(suspect.direction, "")
+    return f"{who}{way}"
+
+
+def split_names(names: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Names of hosts that another program may be given as they are, and those that are no names of hosts.
+
+    What reads a list of hosts would take a name with a leading "-" for an option, one with a space for two.
+    """
+    valid = [name for name in names if len(name) <= _LONGEST_NAME and _HOST_NAME.fullmatch(name)]
+    return valid, [name for name in names if name not in valid]
+
+
+def not_drained(invalid: Sequence[str]) -> str:
+    """One line on hosts whose names are none, from ``split_names``: they are to be found by hand."""
+    shown = ", ".join(repr(name) if name.isprintable() else ascii(name) for name in invalid)
+    return f"slow, but not to be drained by name, which is no host name: {shown}: find it by hand"
+
+
+def _grid(links: Sequence[Row], places: Places) -> list[str]:
     """Bandwidth from the rank of the line to the rank of the column."""
     ranks = sorted({link["src"] for link in links} | {link["dst"] for link in links})
     rates = {(link["src"], link["dst"]): link for link in links}
     known = [link["bandwidth_GBs"] for link in links if link["bandwidth_GBs"]]
     unit, factor = ("GB/s", 1.0) if known and max(known) >= 1 else ("MB/s", 1e3)
+    # Two digits of the slowest too: that is the one that is looked for.
+    slowest = min(known, default=1.0) * factor
+    decimals = min(3, max(1, 1 - math.floor(math.log10(slowest))))
     lines = [f"# bandwidth in {unit}, from the rank of the line to that of the column, ! is odd"]
     lines.append("#" + f"{'':>5}" + "".join(f"{rank:>9}" for rank in ranks))
     for src in ranks:
@@ -65,9 +106,23 @@ def _grid(links: Sequence[Row]) -> list[str]:
         for dst in ranks:
             link = rates.get((src, dst))
             rate = link["bandwidth_GBs"] if link else None
-            text = "-" if rate is None else f"{rate * factor:.1f}"
+            text = "-" if rate is None else f"{rate * factor:.{decimals}f}"
             cells.append(f"{text + ('!' if link and link['odd'] else ' '):>9}")
         lines.append(f"{src:>6}{''.join(cells)}".rstrip())
+    return lines + _left_out(ranks, places)
+
+
+def _left_out(shown: Sequence[int], places: Places) -> list[str]:
+    """Which ranks have no line in the grid, and why."""
+    among = speakers(shown, places)
+    lines = []
+    for why, ranks in (
+        ("one rank speaks for each host", set(range(len(places.host_of))) - set(among)),
+        ("no link of it was measured", set(among) - set(shown)),
+    ):
+        if ranks:
+            named = ", ".join(map(str, sorted(ranks)))
+            lines.append(f"# not in the table: rank{'s' * (len(ranks) > 1)} {named}: {why}")
     return lines
 
 

@@ -8,6 +8,7 @@ from ncclbench.attribution.links import FALSE_NAMES
 from ncclbench.attribution.model import Suspect
 from ncclbench.attribution.supporting import late_ranks
 from ncclbench.attribution.words import name_of
+from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.probed import alone_figure, arrivals_figure, busbw_GBs, groups_figure
@@ -15,8 +16,6 @@ from ncclbench.report.searched import Searched
 from ncclbench.report.text import count_text, list_text, percent_text, rate_text, time_text
 
 _TONES = {"none": "good", "unclear": "warn"}
-# How the run's status reads before its answer.
-_ENDINGS = {"failed": "the search failed", "interrupted": "interrupted", "running": "still running"}
 # Ranks that come last, and pairs with wrong data, are named up to so many.
 _MOST_NAMED = 3
 
@@ -52,7 +51,6 @@ def _block(source: Source, search: Searched, number: int) -> dict[str, Any]:
     )
     facts = [
         ("hosts to drain", ", ".join(answer.drain_hosts)),
-        ("cannot be told", "; ".join(answer.unclear)),
         ("looked at", answer.looked_at),
         ("not looked at", answer.not_looked_at),
         ("who comes last", _last(search)),
@@ -84,7 +82,7 @@ def _headline(source: Source, search: Searched) -> tuple[str, str, list[str]]:
     if not source.run.probes:
         tone, headline = "warn", "Nothing measured"
     notes = []
-    ending = _ENDINGS.get(str(source.run.meta.get("status")))
+    ending = ending_of(source.run, "the search failed")
     if ending is not None:
         # An answer from a part of the search is one, but no all-clear.
         tone = "warn" if tone == "good" else tone

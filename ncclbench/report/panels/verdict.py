@@ -8,6 +8,7 @@ from typing import Any
 from ncclbench.hardware.reference import reference, share_text
 from ncclbench.report.calibrations import calibration_lines
 from ncclbench.report.claims import Summary, summarised
+from ncclbench.report.endings import ending_of
 from ncclbench.report.marks import comparison_steps, is_unstable, marked_rows, next_steps
 from ncclbench.report.model import Report, Row, Source, good_rows, in_order
 from ncclbench.report.panels.panel import Content, Panel
@@ -17,9 +18,6 @@ from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.tables.modes import BANDWIDTH_MODES, LATENCY_MODES
 from ncclbench.units import format_bytes
-
-# How a run's status reads in a headline.
-_ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running": "still running"}
 
 
 def build(report: Report) -> Content | None:
@@ -80,16 +78,15 @@ def _verdict(source: Source) -> dict[str, Any]:
 
 def _headline(source: Source, counts: Counter[str]) -> tuple[str, str, list[str]]:
     """Tone, the answer in a few words, and what explains it: the worst that happened decides."""
-    status = str(source.run.meta.get("status", "complete"))
+    ending = ending_of(source.run, "the run failed")
     measured = f"{count_text(counts['ok'], 'row')} {'imported' if source.run.is_imported else 'measured'}"
     if counts["wrong"]:
         details = [_places(source, "wrong"), "Wrong data voids the speed."]
         return "bad", f"{count_text(counts['wrong'], 'row')} WRONG", details
     if counts["failed"]:
         return "bad", f"{count_text(counts['failed'], 'row')} failed", [_reasons(source, "failed")]
-    if status in _ENDINGS or counts["not reached"]:
-        ending = _ENDINGS.get(status, "incomplete")
-        return "warn", f"{measured}, {ending}", [str(source.run.meta.get("message") or "")]
+    if ending is not None or counts["not reached"]:
+        return "warn", f"{measured}, {ending or 'incomplete'}", [str(source.run.meta.get("message") or "")]
     if not counts["ok"]:
         return "warn", "Nothing measured", [_reasons(source, "skipped"), _reasons(source, "unavailable")]
     return "good", f"{measured}, {_data(source)}", []

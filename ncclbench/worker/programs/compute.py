@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import statistics
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,10 @@ from ncclbench.worker.programs.bench import Bench
 
 # Side and type of the square matrices: half a millisecond on a core, some tens of microseconds on a GPU.
 _MATRIX = {"cpu": (256, torch.float32), "cuda": (4096, torch.bfloat16)}
-# Of so many pieces all but the slowest count: a process that once had to wait for its core is no slow one.
-# Not the fastest alone: of a process that is stopped every few milliseconds one may fit between two stops.
-_PIECES = 4
-
 _COPY_BYTES = 64 << 20
 _COPIES = 4
+
+_SCHEDSTAT = Path("/proc/thread-self/schedstat")
 
 # What a rank reports: one product, and the copies in GB/s (NaN where there is no device to copy to).
 COMPUTE_US, TO_DEVICE_GBS, FROM_DEVICE_GBS = range(3)
@@ -49,7 +47,7 @@ class Compute:
         """One pass: the ranks of each turn at the same time, turn after turn.
 
         Args:
-            order: ``turns``: lists of ranks; ``target_s``: how long a piece of the probe should take.
+            order: ``turns``: lists of ranks; ``target_s``: how long the work of each should take.
 
         Returns:
             on rank 0, shape (nranks, 3); None elsewhere.
@@ -60,8 +58,7 @@ class Compute:
             self._bench.place.step()
             self._bench.control.maximum(0)
             if self._bench.rank in ranks:
-                pieces = sorted(self.multiply(products) for _ in range(_PIECES))
-                found[COMPUTE_US] = statistics.mean(pieces[:-1]) / products
+                found[COMPUTE_US] = self.multiply(products) / products
                 if self._device.kind == "cuda":
                     found[TO_DEVICE_GBS], found[FROM_DEVICE_GBS] = self._copy()
         self._bench.control.maximum(0)
@@ -78,16 +75,20 @@ class Compute:
         return max(1, round(target_s * 1e6 / self._fastest_us))
 
     def multiply(self, products: int) -> float:
-        """So many products one after the other; microseconds."""
+        """So many products one after the other; microseconds, less what the thread waited for a core.
+
+        Whoever shares a core with others' work is no slow rank for that; a stopped process waits for none.
+        """
         self._device.synchronize()
-        began = time.perf_counter_ns()
+        # The clock is the outer of the two readings, so that no wait is taken off that it does not hold.
+        began = time.perf_counter_ns() - _waited_ns()
         for _ in range(products):
             torch.mm(self._a, self._b, out=self._c)
         self._device.synchronize()
-        taken_ns = time.perf_counter_ns() - began
+        taken_ns = -_waited_ns() + time.perf_counter_ns() - began
         if self._factor > 1:
             time.sleep(taken_ns * (self._factor - 1) / 1e9)
-        return (time.perf_counter_ns() - began) / 1e3
+        return (-_waited_ns() + time.perf_counter_ns() - began) / 1e3
 
     def _copy(self) -> tuple[float, float]:
         """To the device and back, pinned memory, GB/s."""
@@ -103,3 +104,14 @@ class Compute:
             self._device.synchronize()
             rates.append(_COPIES * _COPY_BYTES / (time.perf_counter_ns() - began))
         return rates[0], rates[1]
+
+
+def _waited_ns() -> int:
+    """How long this thread has been ready to run and had no core; 0 where the kernel does not tell.
+
+    The second number of /proc/PID/schedstat (Documentation/scheduler/sched-stats.rst of Linux).
+    """
+    try:
+        return int(_SCHEDSTAT.read_text().split()[1])
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -50,6 +50,7 @@ class Pairs:
         self._seed = seed
         self._ways: dict[int, _Way] = {}
         self._out = self._in = torch.empty(0)
+        self._word = torch.zeros(1, dtype=torch.int64, device=device.torch_device)
 
     def run(self, order: dict[str, Any]) -> NDArray[np.float64] | None:
         """One pass over all rounds.
@@ -150,15 +151,18 @@ class Pairs:
         return max(self._cross(peer, min(messages // pieces, _MOST_AT_ONCE)) for _ in range(pieces))
 
     def _cross(self, peer: int, messages: int) -> float:
-        """One piece of it."""
+        """One piece of it.
+
+        Neither sends before the clock of the other runs: each waits for a word that the other has sent after
+        reading its clock. A clock that starts late would make what comes in look faster than it is.
+        """
         self._swap_counts(peer, 0)
         self._device.synchronize()
         began = time.perf_counter_ns()
-        ways = [
-            dist.P2POp(dist.irecv, self._in, peer, group=self._group),
-            dist.P2POp(dist.isend, self._out, peer, group=self._group),
-        ]
-        works = dist.batch_isend_irecv([way for way in ways for _ in range(messages)])
+        for work in self._both(peer, torch.zeros_like(self._word), self._word, 1):
+            work.wait()
+        self._device.synchronize()
+        works = self._both(peer, self._in, self._out, messages)
         # One work for all, or one for each in the order given: those that bring something first.
         for work in works[:messages]:
             work.wait()
@@ -168,6 +172,15 @@ class Pairs:
             work.wait()
         self._device.synchronize()
         return messages * self._in.numel() / taken_ns
+
+    def _both(self, peer: int, taken: torch.Tensor, sent: torch.Tensor, messages: int) -> list[Any]:
+        """So many messages each way, issued at once; the works that bring something come first."""
+        ways = [
+            dist.P2POp(dist.irecv, taken, peer, group=self._group),
+            dist.P2POp(dist.isend, sent, peer, group=self._group),
+        ]
+        works: list[Any] = dist.batch_isend_irecv([way for way in ways for _ in range(messages)])
+        return works
 
     def _timed(self, peer: int, messages: int) -> float:
         """Bytes per second of so many messages."""
@@ -202,9 +215,8 @@ class Pairs:
         return heard
 
     def _acknowledge(self, peer: int, giving: bool) -> None:
-        word = torch.zeros(1, dtype=torch.int64, device=self._device.torch_device)
         if giving:
-            dist.send(word, peer, group=self._group)
+            dist.send(self._word, peer, group=self._group)
         else:
-            dist.recv(word, peer, group=self._group)
+            dist.recv(self._word, peer, group=self._group)
         self._device.synchronize()
