@@ -168,7 +168,7 @@ def test_server_starts_and_ends_in_silence(capfd: pytest.CaptureFixture[str]) ->
 
 
 def test_process_without_a_group_has_nothing_recorded() -> None:
-    assert dumps() == []
+    assert dumps(0) == []
 
 
 def test_recorder_that_is_off_is_refused(

@@ -19,7 +19,7 @@ from ncclbench.report.panels import PANELS
 from ncclbench.stats.recovery import Outcome, over_trials, recoveries
 from ncclbench.store.model import Run
 from ncclbench.store.reader import load_run
-from ncclbench.terminal.drill import drill_lines
+from ncclbench.terminal.drill import drill_lines, sentence
 
 
 def block(run: Run) -> dict[str, Any]:
@@ -64,14 +64,15 @@ def test_faults_strategies_and_spares_are_kept_apart() -> None:
 # --- on the terminal
 
 
-def test_words_come_first_then_a_table_for_each_strategy() -> None:
+def test_a_sentence_and_a_table_for_each_strategy() -> None:
     run = make_drill(strategies=("reconfigure", "abort"), trials=3)
+    recovered, watched = map(sentence, recoveries(run.trials))
+    assert recovered.startswith("kill, reconfigure: 3 of 3 recovered, first good collective at n-1 after 4")
+    assert "at n after " in recovered
+    assert watched.startswith("kill, abort: 3 times, no recovery tried, the last survivor notices after 2")
     lines = drill_lines(run.trials, CONTRACT, {"shrink": "gloo has no shrink_group"})
-    assert lines[0].startswith("kill, reconfigure: 3 of 3 recovered, first good collective at n-1 after 4")
-    assert "at n after " in lines[0]
-    assert lines[1].startswith("kill, abort: 3 times, no recovery tried, the last survivor notices after 2")
     (heading,) = [line for line in lines if line.startswith("# kill, reconfigure")]
-    assert heading == "# kill, reconfigure, cold spare: milliseconds since the fault"
+    assert heading == "# kill, reconfigure, cold spare, milliseconds since the fault:"
     row = next(line for line in lines if "first good collective at n-1" in line and line.startswith("  "))
     assert row.split()[-1] == "3"
     assert ".." in row
@@ -84,16 +85,17 @@ def test_words_come_first_then_a_table_for_each_strategy() -> None:
     assert "    see it again: ncclbench drill --contract reused-uuid" in lines
 
 
-def test_failed_trials_are_in_the_first_line_with_their_outcome_below() -> None:
+def test_failed_trials_are_in_the_sentence_with_their_outcome_above() -> None:
     trials = [make_trial(number=number) for number in range(2)]
     trials.append(
         make_trial(
             number=2, recovered=False, correct=False, outcome="rank 0 timed\nout", leftover_processes=1
         )
     )
+    (said,) = map(sentence, recoveries(trials))
+    assert said.startswith("kill, reconfigure: 2 of 3 recovered")
+    assert "1 processes left behind" in said
     lines = drill_lines(trials)
-    assert lines[0].startswith("kill, reconfigure: 2 of 3 recovered")
-    assert "1 processes left behind" in lines[0]
     assert "# not recovered, 1 of 3: rank 0 timed out" in lines
 
 

@@ -25,14 +25,14 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.searching import one_arm, tell, told_done
+from ncclbench.cli.searching import one_arm, tell, told_done, write_page
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.faults.cases import CASES
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.faults import FAULTS
 from ncclbench.tables.strategies import STRATEGIES
-from ncclbench.terminal.streams import coloured, show, write
+from ncclbench.terminal.streams import coloured, one_line, show, write
 from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _FEWEST_RANKS = 3
 _USUAL_RANKS = 4
 # With only --contract on the command line nothing else is drilled.
-_OF_TRIALS = {"--fault", "--victim", "--when", "--strategy", "--trials", "--spare"}
+_OF_TRIALS = {"--fault", "--victim", "--slow-factor", "--when", "--strategy", "--trials", "--spare"}
 
 
 def _when(text: str, option: str) -> int:
@@ -70,6 +70,13 @@ fault_options = under(
         otherwise="the last rank",
         parse=values.whole(0),
         help="The rank that it falls on.",
+    ),
+    option(
+        "--slow-factor",
+        metavar="X",
+        default="10",
+        parse=values.factor,
+        help="With --fault slow: how many times as long the victim takes for what it computes.",
     ),
     option("--when", metavar="step:N", default="step:20", parse=_when, help="At which step of the victim."),
 )
@@ -155,6 +162,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         )
     if params["victim"] is not None and params["victim"] >= nranks:
         raise RequestError(f"--victim {params['victim']} is none of {nranks} ranks: take 0 to {nranks - 1}")
+    _refuse_slowest(params)
     contract = params["contract"] or ()
     if contract and not _OF_TRIALS & set(typed_options(ctx)):
         params["strategy"] = ()
@@ -203,6 +211,18 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
         return _conclude(load_run(folder.path), ended, unavailable, params)
 
 
+def _refuse_slowest(params: Mapping[str, Any]) -> None:
+    """A step that takes as long as silence would be called a hang."""
+    from ncclbench.faults.model import COMPUTE_S, SILENCE_PART
+
+    longest = SILENCE_PART * params["timeout"] / 2 / COMPUTE_S
+    if params["fault"] == "slow" and params["slow_factor"] > longest:
+        raise RequestError(
+            f"--slow-factor {params['slow_factor']:g} looks like a hang with --timeout {params['timeout']:g}s"
+            f": take up to {longest:g}, or a longer timeout"
+        )
+
+
 def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mapping[str, Any]) -> DrillPlan:
     from ncclbench.faults.model import ERROR_HANDLING, ERROR_HANDLING_DEFAULT, DrillPlan
 
@@ -216,6 +236,7 @@ def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mappin
         nranks=nranks,
         backend=backend,
         timeout_s=params["timeout"],
+        slow_factor=params["slow_factor"],
         seed=params["seed"],
         share_gpu=params["share_gpu"],
         error_handling=os.environ.get(ERROR_HANDLING, ERROR_HANDLING_DEFAULT),
@@ -231,16 +252,13 @@ def _conclude(
     run: Run, ended: NcclbenchError | None, unavailable: Mapping[str, str], params: Mapping[str, Any]
 ) -> int:
     """Show what was found; the exit code."""
-    from ncclbench.report.build import write_report
-    from ncclbench.store.folder import REPORT_FILE
     from ncclbench.terminal.drill import drill_lines
 
-    report = run.folder / REPORT_FILE if run.trials or run.contract else None
-    if report is not None:
-        write_report([run], report)
+    report, ended = write_page(run, ended)
     wrong = any(not trial.correct for trial in run.trials)
     bad = wrong or any(not trial.recovered or trial.leftover_processes for trial in run.trials)
-    message = _message(run.trials, run.contract)
+    sentences = _sentences(run.trials, run.contract)
+    message = "; ".join(sentences)
     if ended is not None:
         message = f"{ended}; until then: {message}"
         code = ended.exit_code
@@ -264,7 +282,9 @@ def _conclude(
     else:
         lines = drill_lines(run.trials, run.contract, unavailable)
         lines += [f"report: {report}"] if report is not None else []
-        lines.append(coloured(message, "red" if bad or ended else "bold", sys.stdout))
+        lines += [
+            coloured(one_line(said), "red" if bad or ended else "bold", sys.stdout) for said in sentences
+        ]
         write("\n".join(lines) + "\n", sys.stdout)
     if ended is not None:
         show(f"ncclbench: error: {ended}\n", sys.stderr)
@@ -290,8 +310,8 @@ def _found(run: Run, unavailable: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _message(trials: Sequence[DrillTrial], contract: Sequence[ContractOutcome]) -> str:
-    """The answer in one line."""
+def _sentences(trials: Sequence[DrillTrial], contract: Sequence[ContractOutcome]) -> list[str]:
+    """The answer: a sentence for each strategy, and one for the contract cases."""
     from ncclbench.stats.recovery import recoveries
     from ncclbench.terminal.drill import sentence
 
@@ -299,4 +319,4 @@ def _message(trials: Sequence[DrillTrial], contract: Sequence[ContractOutcome]) 
     if contract:
         consistent = sum(outcome.consistent for outcome in contract)
         said.append(f"{consistent} of {len(contract)} contract cases consistent over ranks")
-    return "; ".join(said) or "nothing was drilled"
+    return said or ["nothing was drilled"]

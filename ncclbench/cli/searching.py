@@ -243,7 +243,7 @@ def write_page(run: Run, ended: NcclbenchError | None) -> tuple[Path | None, Ncc
     from ncclbench.report.build import write_report
     from ncclbench.store.folder import REPORT_FILE
 
-    if not run.probes and not has_dumps(run.folder):
+    if not (run.probes or run.trials or run.contract or has_dumps(run.folder)):
         return None, ended
     page = run.folder / REPORT_FILE
     try:

@@ -148,9 +148,22 @@ def injection(text: str, option: str) -> Injection:
 def slow_rank(text: str, option: str) -> tuple[int, float]:
     """A rank and the factor by which it is slowed: ``2:1.9``."""
     rank, colon, factor = text.partition(":")
-    if not colon or not rank.isdecimal() or not re.fullmatch(r"\d+(\.\d+)?", factor) or float(factor) < 1:
+    times = _factor(factor)
+    if not colon or not rank.isdecimal() or times is None:
         raise RequestError(f"{option} {text!r} is not RANK:FACTOR: write it like 2:1.9")
-    return int(rank), float(factor)
+    return int(rank), times
+
+
+def factor(text: str, option: str) -> float:
+    """By how many times something takes longer: ``4`` or ``1.5``."""
+    times = _factor(text)
+    if times is None:
+        raise RequestError(f"{option} {text!r} is not a number of at least 1: write it like 4 or 1.5")
+    return times
+
+
+def _factor(text: str) -> float | None:
+    return float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) and float(text) >= 1 else None
 
 
 def separated(text: str, option: str) -> list[str]:

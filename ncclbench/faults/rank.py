@@ -136,6 +136,7 @@ class _Rank:
     def _step(self, order: Step) -> Stopped:
         """Step until something says to stop."""
         done = 0
+        began = time.monotonic()
         try:
             while order.count is None or done < order.count:
                 self._loop.listen()
@@ -150,13 +151,13 @@ class _Rank:
             if isinstance(error, InjectedFault):
                 raise
             return self._stopped("raised", _torch_words(error))
-        return Stopped("counted", "", "")
+        return Stopped("counted", "", "", time.monotonic() - began)
 
     def _stopped(self, why: Left, text: str) -> Stopped:
         self._seat.mark("notice")
         # Before anything else: what is given up looks like what is done.
-        dumps = tuple(recorder.dumps()) if self._task.records and why != "paused" else ()
-        return Stopped(why, text, self._membership.handle(), dumps)
+        dumps = tuple(recorder.dumps(self._task.rank)) if self._task.records and why != "paused" else ()
+        return Stopped(why, text, self._membership.handle(), dumps=dumps)
 
     def _compute(self, step: int | None) -> None:
         """What a step does besides its operation; here a fault falls that the victim brings on itself.
@@ -179,8 +180,9 @@ class _Rank:
 
 
 def _torch_words(error: RuntimeError) -> str:
-    """What torch says, without its source position and its advice."""
-    return re.sub(r"^\[[^\]]*\]\s*", "", first_line(error)).partition(". ")[0]
+    """What torch says, without its source position, its advice and ports that are others each time."""
+    words = re.sub(r"^\[[^\]]*\]\s*", "", first_line(error)).partition(". ")[0]
+    return re.sub(r"(\[[\d.:a-f]+\]):\d+", r"\1", words)
 
 
 def _store(task: RankTask) -> object:

@@ -144,12 +144,14 @@ class Stopped:
         why: "counted": it has done as many as ordered.
         text: what an exception or the orchestrator said.
         handle: for the next group.
+        seconds: that it has stepped, where they were counted.
         dumps: of its flight recorders, by backend, where they are wanted.
     """
 
     why: Left
     text: str
     handle: str
+    seconds: float = 0.0
     dumps: tuple[tuple[str, bytes], ...] = ()
 
 

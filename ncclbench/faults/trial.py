@@ -12,7 +12,9 @@ import contextlib
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Literal
 
+from ncclbench.environment.host import format_ranges
 from ncclbench.errors import MeasurementError
 from ncclbench.faults.model import DrillPlan, TrialRequest
 from ncclbench.faults.orchestrator import START_S, Broken, Orchestrator
@@ -37,12 +39,16 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.faults import FAULTS
 from ncclbench.tables.strategies import STRATEGIES
 
-# Between a new group and its bandwidth: what is left of forming it has passed by then.
+# In a new group before anything is measured: what is left of forming it has passed by then.
 _SETTLING_STEPS = 5
+# How many the pace of the job is taken from.
+_PACED_STEPS = 25
 # Beyond the group's timeout, for ranks to say what came of it.
 _GRACE_S = 5.0
 # How often the orchestrator looks at the victim's steps.
 _LOOK_S = 0.0005
+# What is told sooner did not wait for any timeout.
+_AT_ONCE_MS = 1000.0
 # How long a trial of "slow" goes on where nobody does anything.
 _SLOW_S = 1.0
 
@@ -80,11 +86,13 @@ class _Trial:
         self._victim_seat = ranks.seat(self._plan.victim)
         self._survivor_seats = {rank: ranks.seat(rank) for rank in self._plan.survivors}
         self._fault_ns = 0
+        self._fault_step = 0
         self._decision_ns: int | None = None
         self._asked_ns: int | None = None
         self._handles: dict[int, str] = {}
         self._stopped: Mapping[int, Stopped] = {}
         self._bandwidth_GBs: dict[Stage, float] = {}
+        self._steps_per_s: dict[Stage | Literal["slow"], float] = {}
         self.outcome: str | None = None
 
     @property
@@ -107,6 +115,7 @@ class _Trial:
         if FAULTS[plan.fault].cause == "victim":
             self._await(lambda: self._victim_seat.at_ns("fault") is not None)
             self._fault_ns = self._victim_seat.at_ns("fault") or 0
+            self._fault_step = self._victim_seat.steps
             return
         self._await(lambda: self._victim_seat.steps >= before + plan.step)
         self._fault_ns = time.monotonic_ns()
@@ -145,6 +154,8 @@ class _Trial:
         if blamed != victim:
             raise Broken(f"rank {blamed} was taken for the failed one, and it was rank {victim}")
         if self._plan.fault == "slow":
+            slow_s = (time.monotonic_ns() - self._fault_ns) / 1e9
+            self._steps_per_s["slow"] = (self._victim_seat.steps - self._fault_step) / slow_s
             # Nothing is broken, so that all, the slow one among them, can leave at the same step.
             self._pause(self._everybody)
             ranks.order([victim], End())
@@ -195,17 +206,24 @@ class _Trial:
             raise Broken(f"the first sums in the group of {len(members)} are wrong on rank {wrong[0]}")
 
     def _measure(self, members: tuple[int, ...], stage: Stage) -> None:
-        """A few steps, then the bandwidth: the slowest rank's."""
+        """The pace of the job, then the bandwidth: the slowest rank's."""
         ranks = self._ranks
-        ranks.order(members, Step(_SETTLING_STEPS))
-        for rank, answer in ranks.gather(members, Stopped, self._limit_s, "while stepping").items():
-            if answer.why != "counted":
-                raise Broken(f"rank {rank} left its steps: {answer.text}")
+        self._step(members, _SETTLING_STEPS)
+        self._steps_per_s[stage] = _PACED_STEPS / self._step(members, _PACED_STEPS)
         ranks.order(members, Burst())
         answers = ranks.gather(members, Measured, self._limit_s, "while measuring")
         slowest_s = max(answer.seconds for answer in answers.values())
         factor = COLLECTIVES["all_reduce"].busbw_factor(len(members))
         self._bandwidth_GBs[stage] = self._plan.nbytes * factor / slowest_s / 1e9
+
+    def _step(self, members: tuple[int, ...], count: int) -> float:
+        """So many steps; seconds that the slowest rank took."""
+        self._ranks.order(members, Step(count))
+        answers = self._ranks.gather(members, Stopped, self._limit_s, "while stepping")
+        for rank, answer in answers.items():
+            if answer.why != "counted":
+                raise Broken(f"rank {rank} left its steps: {answer.text}")
+        return max(answer.seconds for answer in answers.values())
 
     def _do_nothing(self) -> None:
         """Look at who is told by torch, and what it says."""
@@ -222,19 +240,26 @@ class _Trial:
                     told[rank] = answer
         if not self._phases and not told:
             steps = self._victim_seat.steps - before
+            self._steps_per_s["slow"] = steps / limit_s
             self.outcome = (
                 f"nobody is told: all go at the pace of rank {plan.victim}, {steps} steps in {limit_s:.0f} s"
             )
             return
+        ranks_by_words: dict[str, list[int]] = {}
+        for rank in plan.survivors:
+            ranks_by_words.setdefault(self._torch_said(rank, told.get(rank), limit_s), []).append(rank)
         self.outcome = "; ".join(
-            f"rank {rank} {self._torch_said(rank, told.get(rank), limit_s)}" for rank in plan.survivors
+            f"rank{'' if len(said) == 1 else 's'} {format_ranges(said)} {words}"
+            for words, said in ranks_by_words.items()
         )
 
     def _torch_said(self, rank: int, answer: Stopped | Raised | None, limit_s: float) -> str:
         since_ms = self._since_ms(self._survivor_seats[rank].at_ns("notice"))
         if answer is None or since_ms is None:
             return f"still waited after {limit_s:.0f} s"
-        return f"was told after {since_ms:.0f} ms ({answer.text})"
+        # notices_ms has when exactly; here trials that went alike are to read alike.
+        when = "at once" if since_ms < _AT_ONCE_MS else f"after {since_ms / 1e3:.0f} s"
+        return f"told {when}: {answer.text}"
 
     def keep_dumps(self) -> None:
         """Write what the flight recorders held when the survivors noticed; a full disk ends no trial."""
@@ -270,6 +295,10 @@ class _Trial:
             before_GBs=self._bandwidth_GBs.get("start"),
             during_GBs=self._bandwidth_GBs.get("n_minus_1"),
             after_GBs=self._bandwidth_GBs.get("n"),
+            before_steps_per_s=self._steps_per_s.get("start"),
+            slow_steps_per_s=self._steps_per_s.get("slow"),
+            during_steps_per_s=self._steps_per_s.get("n_minus_1"),
+            after_steps_per_s=self._steps_per_s.get("n"),
             spare=plan.spare,
             replacement_asked_ms=self._since_ms(self._asked_ns),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ncclbench.report.figures import (
     ALWAYS,
@@ -21,9 +21,12 @@ from ncclbench.store.drills import PHASES
 
 # A bar with what is above and below it, and what a figure has besides.
 _BAR_PX, _PHASE_PX, _FRAME_PX = 13, 12, 90
-_BANDWIDTH_PX = 300
+_STAGES_PX = 300
 # Bars of so many strategies are too thin to be told apart.
 MOST_STRATEGIES = 12
+
+# A quantity before, during and after; None where it was not reached.
+_Stages = Mapping[str, OverTrials | None]
 
 
 def ms_text(time_ms: float) -> str:
@@ -123,31 +126,62 @@ def _bars(series: Series, orientation: str) -> Trace:
 
 def bandwidth_figure(found: Sequence[Recovery], name: str) -> Figure | None:
     """Bus bandwidth before the fault, with a rank less, and whole again, a bar for each strategy."""
-    plots = {}
-    for fault, own in by_fault(found).items():
-        traces = _bandwidth_traces(own[:MOST_STRATEGIES])
-        if traces:
-            layout = {
-                "barmode": "group",
-                "yaxis": {"title": {"text": "busbw (GB/s)"}, "rangemode": "tozero"},
-                "showlegend": True,
-            }
-            plots[fault] = Plot(traces, layout, "Bars: median over trials; lines: 95 % interval.")
-    if not plots:
-        return None
-    alt = "Bus bandwidth before the fault, at one rank less, and after the replacement joined, by strategy"
-    return Figure(name, "Bandwidth", alt, "fault", _BANDWIDTH_PX, {ALWAYS: plots})
 
-
-def _bandwidth_traces(shown: Sequence[Recovery]) -> list[Trace]:
-    traces = []
-    for index, recovery in enumerate(shown):
-        stages = {
+    def stages(recovery: Recovery) -> _Stages:
+        return {
             "before": recovery.before_GBs,
             "at n-1": recovery.during_GBs,
             "at n again": recovery.after_GBs,
         }
-        own = [(words, rate) for words, rate in stages.items() if rate is not None]
+
+    alt = "Bus bandwidth before the fault, at one rank less, and after the replacement joined, by strategy"
+    plots = _stage_plots(found, stages, "busbw (GB/s)", rate_text)
+    return Figure(name, "Bandwidth", alt, "fault", _STAGES_PX, {ALWAYS: plots}) if plots else None
+
+
+def pace_figure(found: Sequence[Recovery], name: str) -> Figure | None:
+    """Steps that the job made in a second, where a rank was slow and then no more."""
+
+    def stages(recovery: Recovery) -> _Stages:
+        return {
+            "before": recovery.before_steps_per_s,
+            "with the slow rank": recovery.slow_steps_per_s,
+            "at n-1": recovery.during_steps_per_s,
+            "at n again": recovery.after_steps_per_s,
+        }
+
+    slow = [recovery for recovery in found if recovery.slow_steps_per_s is not None]
+    alt = "Steps a second before a rank became slow, while it was, without it, and with its replacement"
+    plots = _stage_plots(slow, stages, "steps a second", lambda pace: f"{pace:,.0f} steps a second")
+    return Figure(name, "Pace of the job", alt, "fault", _STAGES_PX, {ALWAYS: plots}) if plots else None
+
+
+def _stage_plots(
+    found: Sequence[Recovery],
+    stages: Callable[[Recovery], _Stages],
+    title: str,
+    text: Callable[[float], str],
+) -> dict[str, Plot]:
+    """A plot for each fault: groups of bars by stage, a bar for each strategy."""
+    plots = {}
+    for fault, own in by_fault(found).items():
+        traces = _stage_traces(own[:MOST_STRATEGIES], stages, text)
+        if traces:
+            layout = {
+                "barmode": "group",
+                "yaxis": {"title": {"text": title}, "rangemode": "tozero"},
+                "showlegend": True,
+            }
+            plots[fault] = Plot(traces, layout, "Bars: median over trials; lines: 95 % interval.")
+    return plots
+
+
+def _stage_traces(
+    shown: Sequence[Recovery], stages: Callable[[Recovery], _Stages], text: Callable[[float], str]
+) -> list[Trace]:
+    traces = []
+    for index, recovery in enumerate(shown):
+        own = [(words, rate) for words, rate in stages(recovery).items() if rate is not None]
         if not own:
             continue
         series = numbered_series(index, name_of(recovery, shown))
@@ -160,7 +194,7 @@ def _bandwidth_traces(shown: Sequence[Recovery]) -> list[Trace]:
                 "y": rounded(medians),
                 "error_y": bars | {"color": "var(--ink)"},
                 "text": [
-                    f"<b>{plain(series.label)}</b> {words}<br>{rate_text(rate.median)}, "
+                    f"<b>{plain(series.label)}</b> {words}<br>{text(rate.median)}, "
                     f"{count_text(rate.n, 'trial')}"
                     for words, rate in own
                 ],

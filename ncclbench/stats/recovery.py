@@ -75,6 +75,8 @@ class Recovery:
         asked_ms: since the fault, when the replacement was asked for: once the bandwidth at n-1 was measured.
         start_ms: what the replacement then took until it was ready.
         before_GBs, during_GBs, after_GBs: bus bandwidth at n ranks, at n-1, and at n again.
+        before_steps_per_s, slow_steps_per_s, during_steps_per_s, after_steps_per_s: the job's pace: before
+            the fault, with a slow rank, at n-1, and at n again.
         kept: bandwidth after the recovery over that before the fault, trial by trial.
         leftover_processes: of all trials.
         outcomes: in words, what became of trials that did not recover, and of others where there is more to
@@ -94,6 +96,10 @@ class Recovery:
     before_GBs: OverTrials | None
     during_GBs: OverTrials | None
     after_GBs: OverTrials | None
+    before_steps_per_s: OverTrials | None
+    slow_steps_per_s: OverTrials | None
+    during_steps_per_s: OverTrials | None
+    after_steps_per_s: OverTrials | None
     kept: OverTrials | None
     leftover_processes: int
     outcomes: list[Outcome]
@@ -138,6 +144,10 @@ def _recovery(trials: Sequence[DrillTrial]) -> Recovery:
         before_GBs=over_trials(trial.before_GBs for trial in trials),
         during_GBs=over_trials(trial.during_GBs for trial in trials),
         after_GBs=over_trials(trial.after_GBs for trial in trials),
+        before_steps_per_s=over_trials(trial.before_steps_per_s for trial in trials),
+        slow_steps_per_s=over_trials(trial.slow_steps_per_s for trial in trials),
+        during_steps_per_s=over_trials(trial.during_steps_per_s for trial in trials),
+        after_steps_per_s=over_trials(trial.after_steps_per_s for trial in trials),
         kept=over_trials(_kept(trial) for trial in trials),
         leftover_processes=sum(trial.leftover_processes for trial in trials),
         outcomes=[Outcome(text, count, recovered) for (text, recovered), count in outcomes.most_common()],

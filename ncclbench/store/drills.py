@@ -40,6 +40,9 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
         outcome: in words, where it was not.
         before_GBs, during_GBs, after_GBs: steady bus bandwidth at n ranks before the fault, at n-1, and at n
             again; None where not reached.
+        before_steps_per_s, slow_steps_per_s, during_steps_per_s, after_steps_per_s: how many steps the job
+            made in a second: before the fault, with the slow rank among them until it was named, at n-1, and
+            at n again; None where not reached.
         clock_error_us: of phases that are told by several hosts' clocks; 0 on one host.
         leftover_processes: alive after the trial though they should not be.
         spare: how the replacement stood by.
@@ -60,6 +63,10 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     before_GBs: Rate | None = None
     during_GBs: Rate | None = None
     after_GBs: Rate | None = None
+    before_steps_per_s: Rate | None = None
+    slow_steps_per_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    during_steps_per_s: Rate | None = None
+    after_steps_per_s: Rate | None = None
     clock_error_us: Annotated[float, msgspec.Meta(ge=0)] = 0.0
     leftover_processes: Index = 0
     spare: Literal["cold", "warm"] = "cold"

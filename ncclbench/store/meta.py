@@ -96,13 +96,13 @@ class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
     schema: int
-    kind: NotRequired[Literal["sweep", "import", "matrix", "suspects"]]
+    kind: NotRequired[Literal["sweep", "import", "matrix", "suspects", "drill"]]
     ncclbench: NotRequired[str]
     label: NotRequired[str | None]
     created: NotRequired[str]
     command: NotRequired[str | list[str]]
     plan: dict[str, Any]
-    asked: NotRequired[dict[str, bool | int | float | str | None]]
+    asked: NotRequired[dict[str, bool | int | float | str | list[str] | None]]
     imported: NotRequired[Imported]
     environment: NotRequired[Environment]
     arms: NotRequired[dict[str, ArmMeta]]

@@ -13,7 +13,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ncclbench.worker.recorder import LEGACY, RECORDED, holds_entries, post
+from ncclbench.worker.recorder import LEGACY, RECORDED, holds_entries, post, stamped
 
 if TYPE_CHECKING:
     from ncclbench.flight.model import Judgement
@@ -27,7 +27,7 @@ _ASKED_AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class RankDump:
-    """What one recorder of one rank held, as torch writes it."""
+    """What one recorder of one rank held, as torch writes it, with whose it is and when it was taken."""
 
     rank: int
     backend: str
@@ -84,7 +84,7 @@ class Recorders:
             self._opened[rank] = opened[0]
 
     def _ask(self, rank: int) -> list[RankDump]:
-        found: list[RankDump] = []
+        found: dict[str, bytes] = {}
         deadline = time.monotonic() + _ANSWER_S
         paths = {name: f"/handler/fr_trace_json?backend={name}" for name in self._backends}
         for backend, path in {**paths, LEGACY: "/handler/dump_nccl_trace_json"}.items():
@@ -94,10 +94,9 @@ class Recorders:
             if time.monotonic() >= deadline:
                 break
             # Before torch 2.15 one recorder answers to every name.
-            is_new = all(content != dump.content for dump in found)
-            if content is not None and holds_entries(content) and is_new:
-                found.append(RankDump(rank, backend, content))
-        return found
+            if content is not None and holds_entries(content) and content not in found.values():
+                found[backend] = content
+        return [RankDump(rank, backend, stamped(content, rank)) for backend, content in found.items()]
 
 
 def clear_dumps(run: Path) -> None:

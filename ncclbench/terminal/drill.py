@@ -17,7 +17,7 @@ def drill_lines(
     contract: Sequence[ContractOutcome] = (),
     unavailable: Mapping[str, str] | None = None,
 ) -> list[str]:
-    """The whole answer on a terminal, a headline for each strategy first.
+    """What stands above the answer on a terminal.
 
     Args:
         trials: of one or several strategies, in the order in which they were made.
@@ -25,14 +25,11 @@ def drill_lines(
         unavailable: strategies that cannot be had here, and why.
     """
     found = recoveries(trials)
-    lines = [one_line(sentence(recovery)) for recovery in found]
-    for recovery in found:
-        lines += ["#", *_phase_lines(recovery)]
-    if unavailable:
-        lines += ["#", *(one_line(f"# {name}: not here: {reason}") for name, reason in unavailable.items())]
-    if contract:
-        lines += ["#", *_contract_lines(contract)]
-    return lines
+    parts = list(map(_phase_lines, found))
+    parts.append([one_line(f"# {name}: not here: {reason}") for name, reason in (unavailable or {}).items()])
+    parts.append(_contract_lines(contract) if contract else [])
+    lines = [line for part in parts if part for line in ("#", *part)]
+    return lines[1:]
 
 
 def sentence(recovery: Recovery) -> str:
@@ -46,7 +43,9 @@ def sentence(recovery: Recovery) -> str:
         said.append(f"first good collective at n-1 after {_time(smaller)}")
     if whole is not None:
         said.append(f"{'' if smaller else 'first good collective '}at n after {_time(whole)}")
-    if smaller is None and whole is None:
+    if recovery.slow_steps_per_s is not None:
+        said.append(_pace(recovery))
+    elif smaller is None and whole is None:
         last = recovery.phases_ms["last_notice"]
         said.append(f"the last survivor notices after {_time(last)}" if last else "no survivor noticed")
     if recovery.correct < recovery.trials:
@@ -54,6 +53,18 @@ def sentence(recovery: Recovery) -> str:
     if recovery.leftover_processes:
         said.append(f"{recovery.leftover_processes} processes left behind")
     return f"{recovery.fault}, {recovery.strategy}: {', '.join(said)}"
+
+
+def _pace(recovery: Recovery) -> str:
+    """How fast the job was before, meanwhile and after: "steps a second: 268, 48 with the slow rank"."""
+    told = {
+        "": recovery.before_steps_per_s,
+        " with the slow rank": recovery.slow_steps_per_s,
+        " at n-1": recovery.during_steps_per_s,
+        " at n again": recovery.after_steps_per_s,
+    }
+    known = [f"{found.median:.0f}{when}" for when, found in told.items() if found is not None]
+    return f"steps a second: {', '.join(known)}"
 
 
 def _time(found: OverTrials) -> str:
@@ -69,9 +80,10 @@ def _phase_lines(recovery: Recovery) -> list[str]:
     spare = f", {recovery.spare} spare" if recovery.phases_ms["replacement_ready"] is not None else ""
     width = max(len(words) for words in PHASE_WORDS.values())
     lines = [
-        one_line(f"# {recovery.fault}, {recovery.strategy}{spare}: milliseconds since the fault"),
-        f"# {'phase':<{width}}  {'median':>9}  {'95 % interval':>21}  {'worst':>9}  trials",
+        one_line(f"# {recovery.fault}, {recovery.strategy}{spare}, milliseconds since the fault:"),
     ]
+    if any(recovery.phases_ms.values()):
+        lines.append(f"# {'phase':<{width}}  {'median':>9}  {'95 % interval':>21}  {'worst':>9}  trials")
     for phase in PHASES:
         found = recovery.phases_ms[phase]
         if found is None:
@@ -83,6 +95,8 @@ def _phase_lines(recovery: Recovery) -> list[str]:
     if recovery.asked_ms is not None and recovery.start_ms is not None:
         asked, took = _time(recovery.asked_ms), _time(recovery.start_ms)
         lines.append(f"# replacement asked for after {asked}, once the bandwidth was taken; ready in {took}")
+    if recovery.before_steps_per_s is not None:
+        lines.append(f"# {_pace(recovery)}")
     lines += _bandwidth_lines(recovery)
     if recovery.clock_error_us:
         lines.append(f"# clocks of several hosts: wrong by up to {recovery.clock_error_us:.0f} us")

@@ -60,7 +60,7 @@ def run_worker(
             _work(task, store, pipe, place, gate)
             pipe.send(protocol.Done())
         except Exception as error:  # everything a backend may raise must reach the supervisor as words
-            dumps = tuple(recorder.dumps()) if recorders is not None else ()
+            dumps = tuple(recorder.dumps(task.rank)) if recorders is not None else ()
             traceback.print_exc()
             pipe.send(protocol.Raised(first_line(error), type(error).__name__, dumps))
 

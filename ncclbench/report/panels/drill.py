@@ -9,6 +9,7 @@ from ncclbench.report.drilling import (
     interval_text,
     ms_text,
     name_of,
+    pace_figure,
     phases_figure,
     seconds_text,
 )
@@ -52,7 +53,11 @@ def _block(source: Source, number: int) -> dict[str, Any]:
     run = source.run
     found = recoveries(run.trials)
     tone, headline = _headline(source)
-    figures = (phases_figure(found, f"phases-{number}"), bandwidth_figure(found, f"bandwidth-{number}"))
+    figures = (
+        phases_figure(found, f"phases-{number}"),
+        pace_figure(found, f"pace-{number}"),
+        bandwidth_figure(found, f"bandwidth-{number}"),
+    )
     return {
         "run": source.label,
         "tone": tone,
