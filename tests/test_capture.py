@@ -70,7 +70,7 @@ def hanging(how: Callable[[int], None]) -> Iterator[tuple[Recorders, Slots]]:
                 found.slot.rank for found in slots.happenings(0.2, signals.wakeup) if found.message == "there"
             }
         assert len(there) == NRANKS
-        time.sleep(0.3)  # those that go on come to the operation in which they wait
+        time.sleep(1.2)  # so long in an operation is a wait, and not one that is in flight
         yield recorders, slots
 
 
