@@ -20,7 +20,7 @@ LAYERS = (
     ("names", "units", "kernels"),
     ("tables",),
     ("plan",),
-    ("store.bounds", "store.probes", "store.drills"),
+    ("store.bounds", "store.probes", "store.drills", "store.overlaps", "store.p2p", "store.transfers"),
     ("store.model",),
     ("store", "environment", "stats"),
     ("compare", "importing", "hardware", "attribution", "flight"),

@@ -25,7 +25,8 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.searching import one_arm, tell, told_done, write_page
+from ncclbench.cli.programs import tell, told_done, write_page
+from ncclbench.cli.searching import one_arm
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.faults.cases import CASES

@@ -17,7 +17,10 @@ from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
+from ncclbench.store.overlaps import OverlapTimes
+from ncclbench.store.p2p import P2P_LINES
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
+from ncclbench.store.transfers import TRANSFER_LINES
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -29,6 +32,9 @@ _LINES_OF: dict[str, tuple[type, ...]] = {
     "matrix": (PairTest,),
     "suspects": (PairTest, RankTest, WaitTest, SubsetTest),
     "drill": (DrillTrial, ContractOutcome),
+    "overlap": (OverlapTimes,),
+    "p2p": P2P_LINES,
+    "transport": TRANSFER_LINES,
 }
 
 # The problem of a run whose run.json still says "running".
@@ -135,6 +141,8 @@ class _Collector:
             run.trials.append(line)
         elif isinstance(line, ContractOutcome):
             run.contract.append(line)
+        elif isinstance(line, (OverlapTimes, *P2P_LINES, *TRANSFER_LINES)):
+            run.results.append(line)
         elif isinstance(line, StopLine):
             if line.case in self._cases:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)
