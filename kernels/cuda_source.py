@@ -5,38 +5,42 @@ replaces while it runs a function. Indices are unsigned, since numba lets negati
 end, which costs instructions. Small local arrays end in registers, as their loops are unrolled.
 """
 
+# mypy: ignore-errors
+# The types here are numba's, which mypy knows nothing of.
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from typing import Any
 
 from numba import cuda, float32, uint32, uint64
 
-from ncclbench.kernels.fma import CHAINS
-from ncclbench.kernels.gemm import DEPTH, DEPTH_PER_STEP, PER_THREAD, ROW_TILES, tile_width
-
-# Loads in flight per thread: with 1024 threads 128 KiB per multiprocessor, where HBM3e needs about 25.
+# Elements whose loads are in flight at a time: with 1024 threads 128 KiB per multiprocessor. Little's law
+# asks for 22 KB on an H200: 4.8 TB/s times about 600 ns, over 132 multiprocessors.
 UNROLL = 8
 
 
-def fma(start: Any, end: Any, h: Any, length: Any) -> None:
-    """The chains of ncclbench.kernels.fma, CHAINS in each thread."""
-    thread = cuda.grid(1)
-    x = cuda.local.array(CHAINS, float32)
-    y = cuda.local.array(CHAINS, float32)
-    for c in range(CHAINS):
-        x[c] = start[0, c, thread]
-        y[c] = start[1, c, thread]
-    for _ in range(length):
-        for c in range(CHAINS):
-            x[c] = cuda.fma(h, y[c], x[c])
-            y[c] = cuda.fma(-h, x[c], y[c])
-    for c in range(CHAINS):
-        end[0, c, thread] = x[c]
-        end[1, c, thread] = y[c]
+def fma(chains: int) -> Callable[..., None]:
+    """The chains of ncclbench.kernels.fma, so many in each thread."""
+
+    def fma(start, end, h, length) -> None:
+        thread = cuda.grid(1)
+        x = cuda.local.array(chains, float32)
+        y = cuda.local.array(chains, float32)
+        for c in range(chains):
+            x[c] = start[0, c, thread]
+            y[c] = start[1, c, thread]
+        for _ in range(length):
+            for c in range(chains):
+                x[c] = cuda.fma(h, y[c], x[c])
+                y[c] = cuda.fma(-h, x[c], y[c])
+        for c in range(chains):
+            end[0, c, thread] = x[c]
+            end[1, c, thread] = y[c]
+
+    return fma
 
 
-def triad(b: Any, c: Any, a: Any, scalar: Any, first: Any, length: Any) -> None:
+def triad(b, c, a, scalar, first, length) -> None:
     """In each step the grid takes as many neighbours as it has threads; loads go out UNROLL at a time."""
     stride = uint32(cuda.gridsize(1))
     size = uint32(a.size)
@@ -64,26 +68,36 @@ def triad(b: Any, c: Any, a: Any, scalar: Any, first: Any, length: Any) -> None:
             i = uint32(i - size)
 
 
-def gemm(threads: int) -> Callable[..., None]:
-    """The tiled product for blocks of so many threads: shared memory has its size from the compiler."""
-    tile = tile_width(threads)
-    side = tile // PER_THREAD
-    loads = DEPTH_PER_STEP * tile // threads
+def gemm(
+    threads: int, per_thread: int, depth_per_step: int, steps: int, row_tiles: int
+) -> Callable[..., None]:
+    """The tiled product of ncclbench.kernels.gemm, by its constants: the compiler must know them.
 
-    def gemm(a_t: Any, b: Any, c: Any, length: Any) -> None:
-        a_piece = cuda.shared.array((DEPTH_PER_STEP, tile), float32)
-        b_piece = cuda.shared.array((DEPTH_PER_STEP, tile), float32)
-        sums = cuda.local.array((PER_THREAD, PER_THREAD), float32)
-        a_column = cuda.local.array(PER_THREAD, float32)
-        b_row = cuda.local.array(PER_THREAD, float32)
+    Args:
+        threads: of a block, side by side in a square.
+        per_thread: rows and columns of C's elements that a thread holds.
+        depth_per_step, steps: how deep a step goes, and how many finish a tile.
+        row_tiles: tiles of a panel.
+    """
+    side = math.isqrt(threads)
+    tile = per_thread * side
+    rows, full_depth = row_tiles * tile, steps * depth_per_step
+    loads = depth_per_step * tile // threads
+
+    def gemm(a_t, b, c, length) -> None:
+        a_piece = cuda.shared.array((depth_per_step, tile), float32)
+        b_piece = cuda.shared.array((depth_per_step, tile), float32)
+        sums = cuda.local.array((per_thread, per_thread), float32)
+        a_column = cuda.local.array(per_thread, float32)
+        b_row = cuda.local.array(per_thread, float32)
         thread = uint32(cuda.threadIdx.x)
         i = uint64(thread // uint32(side))
         j = uint64(thread % uint32(side))
         column = uint32(cuda.blockIdx.x * tile)
         row = uint32(0)
         depth = uint32(0)
-        for m in range(PER_THREAD):
-            for n in range(PER_THREAD):
+        for m in range(per_thread):
+            for n in range(per_thread):
                 sums[m, n] = float32(0)
         for step in range(length):
             for load in range(loads):
@@ -93,31 +107,23 @@ def gemm(threads: int) -> Callable[..., None]:
                 a_piece[k, n] = a_t[uint32(depth + k), uint32(row + n)]
                 b_piece[k, n] = b[uint32(depth + k), uint32(column + n)]
             cuda.syncthreads()
-            for k in range(DEPTH_PER_STEP):
-                for m in range(PER_THREAD):
+            for k in range(depth_per_step):
+                for m in range(per_thread):
                     a_column[m] = a_piece[uint64(k), uint64(m * side) + i]
                     b_row[m] = b_piece[uint64(k), uint64(m * side) + j]
-                for m in range(PER_THREAD):
-                    for n in range(PER_THREAD):
+                for m in range(per_thread):
+                    for n in range(per_thread):
                         sums[m, n] = cuda.fma(a_column[m], b_row[n], sums[m, n])
             cuda.syncthreads()
-            depth = uint32(depth + DEPTH_PER_STEP)
-            if depth == DEPTH or step == length - 1:
-                for m in range(PER_THREAD):
-                    for n in range(PER_THREAD):
-                        c[uint32(row + m * side + i), uint32(column + n * side + j)] = sums[m, n]
+            depth = uint32(depth + depth_per_step)
+            if depth == full_depth or step == length - 1:
+                for m in range(per_thread):
+                    for n in range(per_thread):
+                        c[row + uint64(m * side) + i, column + uint64(n * side) + j] = sums[m, n]
                         sums[m, n] = float32(0)
                 depth = uint32(0)
                 row = uint32(row + tile)
-                if row == ROW_TILES * tile:
+                if row == rows:
                     row = uint32(0)
 
     return gemm
-
-
-# By kind: the function for blocks of so many threads.
-SOURCES: dict[str, Callable[[int], Callable[..., None]]] = {
-    "fma": lambda threads: fma,
-    "triad": lambda threads: triad,
-    "gemm": gemm,
-}

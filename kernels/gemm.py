@@ -1,14 +1,15 @@
 """gemm: a tiled matrix product in float32 through shared memory, what most of a training step is.
 
-The grid has a panel of C's columns for each block, one tile wide and ROW_TILES tiles high. A step multiplies a
-piece of a tile row of A with a piece of the panel of B, DEPTH_PER_STEP deep, and adds it to a tile of C.
-STEPS_PER_TILE steps finish a tile, then the next one begins, from the top again after the last. So
-the work is in steps, and a launch may end within a tile, which then holds the sum so far.
+Each block has a panel of C's columns, one tile wide and ROW_TILES tiles high. A step multiplies a piece of a
+tile row of A with a piece of the same depth of a panel of B and adds the product to a tile of C. After
+STEPS_PER_TILE steps the tile is finished and the next one begins, from the top again after the last. So
+work is counted in steps, and a launch may end within a tile, which then holds the sum so far.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.kernels.kind import Defaults, KernelKind, Problem, Shape
@@ -32,7 +33,7 @@ def tile_width(threads: int) -> int:
 
 
 def problem(shape: Shape, elements: int, seed: int) -> Problem:
-    """A transposed [DEPTH, ROW_TILES * tile], B [DEPTH, blocks * tile], C [ROW_TILES * tile, blocks * tile]."""
+    """A transposed, [DEPTH, ROW_TILES * tile], B [DEPTH, blocks * tile] and C, in float32."""
     import numpy as np
 
     tile = tile_width(shape.threads)
@@ -95,6 +96,12 @@ def on_cpu(a_t: Any, b: Any, c: Any, blocks: int, threads: int, length: int) -> 
                 row, depth = (row + tile) % (ROW_TILES * tile), 0
 
 
+def on_cuda(threads: int) -> Callable[..., None]:
+    from ncclbench.kernels.cuda_source import gemm
+
+    return gemm(threads, PER_THREAD, DEPTH_PER_STEP, STEPS_PER_TILE, ROW_TILES)
+
+
 GEMM = KernelKind(
     name="gemm",
     description="a tiled matrix product in float32 through shared memory (no tensor cores)",
@@ -104,5 +111,6 @@ GEMM = KernelKind(
     nbytes=nbytes,
     problem=problem,
     on_cpu=on_cpu,
+    on_cuda=on_cuda,
     thread_counts=(16, 64, 256, 1024),
 )

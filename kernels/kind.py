@@ -85,6 +85,8 @@ class KernelKind:
         nbytes: bytes that one launch of a shape reads and writes, were nothing cached.
         problem: the data for (shape, elements, seed).
         on_cpu: its code for the CPU, which numba compiles.
+        on_cuda: its code for a GPU, for blocks of so many threads. It is in a module of its own, which is
+            imported then and not before: it loads numba.cuda.
         thread_counts: the threads per block it can have; empty: any.
     """
 
@@ -96,10 +98,15 @@ class KernelKind:
     nbytes: Callable[[Shape], int]
     problem: Callable[[Shape, int, int], Problem]
     on_cpu: Callable[..., None]
+    on_cuda: Callable[[int], Callable[..., None]]
     thread_counts: tuple[int, ...] = ()
 
-    def check_shape(self, shape: Shape, elements: int) -> None:
+    def check_shape(self, shape: Shape, elements: int = 0) -> None:
         """Refuse what cannot be launched.
+
+        Args:
+            shape: of one launch.
+            elements: of each array; 0 where they follow from the shape.
 
         Raises:
             RequestError: blocks, threads, length or elements are out of range for this kind.

@@ -1,4 +1,4 @@
-"""KINDS: the compute kernels by name; adding one is adding an entry here and its code to cuda_source.py."""
+"""KINDS: the compute kernels by name; adding one is adding an entry here."""
 
 from __future__ import annotations
 

@@ -6,6 +6,7 @@ Computers", 1995), in float64 as there.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.kernels.kind import Defaults, KernelKind, Problem, Shape
@@ -49,9 +50,7 @@ def nbytes(shape: Shape) -> int:
     return BYTES_PER_ELEMENT * shape.all_threads * shape.length
 
 
-def on_cpu(
-    b: Any, c: Any, a: Any, scalar: Any, first: int, blocks: int, threads: int, length: int
-) -> None:
+def on_cpu(b: Any, c: Any, a: Any, scalar: Any, first: int, blocks: int, threads: int, length: int) -> None:
     left, begin = blocks * threads * length, int(first)
     while left > 0:
         count = min(left, a.size - begin)
@@ -61,14 +60,22 @@ def on_cpu(
         left, begin = left - count, 0
 
 
+def on_cuda(threads: int) -> Callable[..., None]:
+    from ncclbench.kernels.cuda_source import triad
+
+    return triad
+
+
 TRIAD = KernelKind(
     name="triad",
     description="a = b + 3 c over long arrays, as in STREAM: the way to memory full",
     bound="memory",
-    # 96 MiB in all on a CPU: more than most caches. 192 MiB on a GPU, whose L2 holds 60 (H100) to 126 (B200).
+    # All three arrays: 96 MiB on a CPU, more than most caches, and 192 MiB on a GPU, more than any L2
+    # (50 MB on an H100, 126 MB on a B200).
     defaults={"cpu": Defaults(1, 2**18, elements=2**22), "cuda": Defaults(1024, 100, elements=2**23)},
     flops=flops,
     nbytes=nbytes,
     problem=problem,
     on_cpu=on_cpu,
+    on_cuda=on_cuda,
 )

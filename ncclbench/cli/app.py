@@ -38,21 +38,19 @@ COMMANDS = {
     "matrix": "Measure every pair of ranks or hosts: bandwidth and latency, the odd ones named.",
     "suspects": "Find who is slow: a rank, a host, a link, several at once, or nobody.",
     "drill": "Let a rank fail on purpose: every phase of the recovery timed, sums checked.",
+    "transport": "Move a model's weights from a trainer to generators, one-sided and two-sided, bytes checked.",
+    "p2p": "Measure point-to-point: ways of sending, first messages, orders that deadlock, semantics.",
     "flight": "Read flight recorder dumps: who is stuck where, who did not come, who issued another.",
+    "overlap": "Measure how much of communication hides behind compute, with a serial control beside it.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
     "list": "List collectives, backends, topologies and types: here, or why not.",
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "env")
+MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
-PLANNED_COMMANDS = (
-    "overlap",
-    "p2p",
-    "transport",
-    "groups",
-)
+PLANNED_COMMANDS = ("groups",)
 
 
 class _Commands(click.Group):

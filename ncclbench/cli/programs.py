@@ -19,7 +19,7 @@ from ncclbench.terminal.streams import is_terminal, one_line, show
 if TYPE_CHECKING:
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
-    from ncclbench.supervise.programs import MakeOrders
+    from ncclbench.supervise.programs import Afterwards, MakeOrders
     from ncclbench.worker.protocol import Program
 
 
@@ -31,12 +31,14 @@ def run_program(
     asked: dict[str, Any],
     program: Program,
     make_orders: MakeOrders,
+    afterwards: Afterwards | None = None,
 ) -> tuple[Run, NcclbenchError | None]:
     """Measure; the run as readers see it, and what ended it early.
 
     Args:
         kind: of the run; ``asked``: the options that matter for reading its results, plain data.
         params: ``out``, ``label``, ``timeout`` and ``flight_recorder`` as typed.
+        afterwards: as in ``hold_program``.
 
     Raises:
         RequestError: the preflight forbids it, an arm cannot be had, or nothing of the run can be read.
@@ -60,6 +62,7 @@ def run_program(
                 make_orders,
                 _tell_preflight,
                 params["flight_recorder"],
+                afterwards,
             )
         except RequestError:
             raise

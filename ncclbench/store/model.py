@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from ncclbench.plan.model import Plan
 from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
 from ncclbench.store.drills import ContractOutcome, DrillTrial
-from ncclbench.store.overlaps import OverlapTimes
+from ncclbench.store.overlaps import OverlapResult
 from ncclbench.store.p2p import P2pResult
 from ncclbench.store.probes import Probe
 from ncclbench.store.transfers import TransferResult
 
-Result = OverlapTimes | P2pResult | TransferResult
+Result = OverlapResult | P2pResult | TransferResult
 
 RUN_SCHEMA = 1
 

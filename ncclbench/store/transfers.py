@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ncclbench.store.bounds import Count, Index, Size, Time, Word
+from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
 
 _Times = Annotated[list[Time], msgspec.Meta(min_length=1)]
 
@@ -21,9 +21,15 @@ class TransferTimes(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
         epoch: from 0.
         total_us: by repetition, from the trainer's beginning until every generator holds every byte.
         trainer_us: how long the trainer was held up in it.
-        generator_us: how long the generator that was held up longest was.
+        frozen_us: how long its weights had to stay as they were.
+        generator_us: how long the generator that was held up longest was; of a way that lets it compute, in
+            repetitions of their own, in which it did.
         stale_us: how long a generator that keeps computing still sees the old weights after the trainer has
             begun, the longest; None where the way does not let it compute meanwhile.
+        slowdown: a step of such a generator while weights came, over a step before: the median; None where no
+            whole step was made meanwhile.
+        steps: of generators that computed, in all; ``torn``: in how many of them the weights were of two
+            versions.
         wrong: bytes that were wrong, over all generators.
     """
 
@@ -35,15 +41,27 @@ class TransferTimes(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     epoch: Index
     total_us: _Times
     trainer_us: _Times
+    frozen_us: _Times
     generator_us: _Times
     stale_us: _Times | None
+    slowdown: Rate | None = None
+    steps: Index = 0
+    torn: Index = 0
     wrong: Index
 
     def impossible(self) -> str | None:
         """What cannot be in it; None where nothing is wrong."""
         stale = self.total_us if self.stale_us is None else self.stale_us
-        lengths = {len(times) for times in (self.total_us, self.trainer_us, self.generator_us, stale)}
-        return None if len(lengths) == 1 else "not all its times are of the same repetitions"
+        times = (self.total_us, self.trainer_us, self.frozen_us, self.generator_us, stale)
+        if len({len(each) for each in times}) != 1:
+            return "not all its times are of the same repetitions"
+        if self.torn > self.steps:
+            return f"{self.torn} of {self.steps} steps saw torn weights"
+        if self.tensors > self.nbytes:
+            return f"{self.tensors} tensors have {self.nbytes} bytes"
+        if self.wrong > self.nbytes * self.generators:
+            return f"{self.wrong} bytes are wrong of {self.nbytes} on {self.generators} generators"
+        return None
 
 
 class TransferLatency(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="latency"):
@@ -60,12 +78,26 @@ class TransferLatency(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
         return None
 
 
+class TransferStatus(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="transfer-status"):
+    """A way that was asked for and cannot be had, and why."""
+
+    way: Word
+    arm: Word | None
+    status: Literal["unavailable"]
+    reason: str
+
+    def impossible(self) -> str | None:
+        """Nothing beyond what the types say."""
+        return None
+
+
 class TransferFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="transfer-fault"):
     """What a way does when a peer dies or does not answer in the middle.
 
     Attributes:
-        fault: "peer-dies" or "timeout".
-        outcome: what was seen on the side that is left.
+        fault: "peer-dies": the other side was killed; "timeout": it stood still (SIGSTOP).
+        outcome: what was seen on the side that is left: an error, no answer until the deadline, transfers
+            that went on as if nothing were, or the end of its own process.
         said: in words; ``seconds``: until it was known.
     """
 
@@ -80,5 +112,5 @@ class TransferFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
         return None
 
 
-TransferResult = TransferTimes | TransferLatency | TransferFault
-TRANSFER_LINES = (TransferTimes, TransferLatency, TransferFault)
+TransferResult = TransferTimes | TransferLatency | TransferStatus | TransferFault
+TRANSFER_LINES = (TransferTimes, TransferLatency, TransferStatus, TransferFault)

@@ -26,6 +26,9 @@ Keep = Callable[[Sequence[Line]], None]
 # Makes the orders, of the environment and of what keeps the results.
 MakeOrders = Callable[[dict[str, Any], Keep], Orders]
 
+# What rank 0's supervisor does by itself once the workers have ended, given the same two.
+Afterwards = Callable[[dict[str, Any], Keep], None]
+
 
 def program_meta(
     kind: str, arms: tuple[Arm, ...], nranks: int, description: Description, asked: dict[str, Any]
@@ -60,12 +63,14 @@ def hold_program(
     make_orders: MakeOrders,
     started: Callable[[dict[str, Any], list[dict[str, Any]]], None],
     flight_recorder: bool = False,
+    afterwards: Afterwards | None = None,
 ) -> None:
     """Go through the orders; on every way out run.json says how it ended, and what was found is kept.
 
     Args:
         started: told of the environment and the preflight, before anything is measured.
         flight_recorder: keep the ranks' flight recorders where it fails.
+        afterwards: what belongs to the run and takes processes of its own.
 
     Raises:
         RequestError: the preflight forbids it, or the arm cannot be had.
@@ -97,6 +102,8 @@ def hold_program(
             flight = run_path(folder.path) if flight_recorder else None
             conversation: Conversation[None] = Conversation(job, program, timeout_s, consent, flight)
             conversation.hold(lambda environment: make_orders(environment, keep))
+            if afterwards is not None:
+                afterwards(meta["environment"], keep)
     except NcclbenchError as error:
         _end(folder, meta, "interrupted" if isinstance(error, Interrupted) else "failed", str(error))
         raise

@@ -32,6 +32,7 @@ def build(report: Report) -> Content | None:
         "sweeps": bool(report.sweeps),
         "searches": bool(report.searches),
         "drills": any(source.run.is_drill for source in report.sources),
+        "messages": any(source.run.meta.get("kind") == "p2p" for source in report.sources),
         "margin": f"{1 + MARGIN:g}x",
         "false_names": f"{1 / FALSE_NAMES:.0f}",
     }

@@ -1,0 +1,180 @@
+"""One cell: its ranks forked, watched until they are done or the deadline has passed, and ended.
+
+The deadline runs from the moment at which all ranks have their group. Whatever happens, no process is left:
+ranks are killed at the end, and die with this process where it is killed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
+from typing import Any
+
+import psutil
+
+from ncclbench.cells.rank import Calling, CellTask, Ended, Opened, Work, serve
+from ncclbench.errors import MeasurementError
+from ncclbench.faults.leftover import children
+from ncclbench.supervise.rendezvous import meet_alone
+from ncclbench.supervise.signals import EndSignals
+from ncclbench.supervise.slots import Exit, Slots
+from ncclbench.worker.board import Board
+
+# For the ranks to have their group: the first start on a GPU loads libraries of gigabytes.
+_START_S = 120.0
+_TICK_S = 0.2
+
+# On the CPU two ranks of gloo that wait for each other use 0.3 to 0.5 % of a core, as they wake up at times.
+# Those that use this share are at work, on a machine that is slow, and get another deadline; so many in all.
+_AT_WORK = 0.02
+MOST_DEADLINES = 10
+
+
+class NotHere(Exception):
+    """Cells of an arm cannot be made, or no more of them; the text says why."""
+
+
+@dataclass(slots=True)
+class CellResult:
+    """How a cell ended.
+
+    Attributes:
+        reason: why its group cannot be had; then nothing else is known. None where it was there.
+        implementation, device: what the group was, and where its tensors lived.
+        values: by rank, what its work returned; ``errors``: what it raised, or how its process ended.
+        standing: by rank that had not ended at the deadline, what it had called last.
+        seconds: from the word to go until the outcome was known.
+        leftover_processes: alive after the end though they should not be.
+    """
+
+    reason: str | None = None
+    implementation: str | None = None
+    device: str | None = None
+    values: dict[int, Any] = field(default_factory=dict)
+    errors: dict[int, str] = field(default_factory=dict)
+    standing: dict[int, str] = field(default_factory=dict)
+    seconds: float = 0.0
+    leftover_processes: int = 0
+
+    @property
+    def outcome(self) -> str:
+        """ "raised" where a rank did, else "deadlocked" where one had not ended, else "completed"."""
+        return "raised" if self.errors else "deadlocked" if self.standing else "completed"
+
+
+def run_cell(task: CellTask, work: Work, deadline_s: float, signals: EndSignals) -> CellResult:
+    """Fork the ranks, let them do ``work``, and end them.
+
+    Raises:
+        MeasurementError: the ranks did not come as far as their group.
+        Interrupted: an ending signal came.
+    """
+    before = children()
+    meeting = meet_alone()
+    board = Board(task.nranks)
+
+    def rank_work(slot: int, pipe: Connection) -> None:
+        serve(task, slot, meeting.worker_store(0), pipe, work)
+
+    with Slots() as slots:
+        slots.start(range(task.nranks), board, rank_work)
+        result = _Watch(slots, signals, task, deadline_s).result()
+    left = children() - before
+    result.leftover_processes = len(left)
+    return result
+
+
+class _Watch:
+    """Listens to the ranks of one cell."""
+
+    def __init__(self, slots: Slots, signals: EndSignals, task: CellTask, deadline_s: float) -> None:
+        self._slots = slots
+        self._signals = signals
+        self._task = task
+        self._deadline_s = deadline_s
+        self._opened: dict[int, Opened] = {}
+        self._result = CellResult()
+
+    def result(self) -> CellResult:
+        """From the start to the outcome."""
+        result = self._result
+        self._await_groups()
+        reasons = [opened.reason for opened in self._opened.values() if opened.reason is not None]
+        if reasons:
+            return CellResult(reason=reasons[0])
+        first = self._opened[0]
+        result.implementation, result.device = first.implementation, first.device
+        result.standing = dict.fromkeys(range(self._task.nranks), "nothing yet")
+        began = time.monotonic()
+        for slot in self._slots.slots:
+            if slot.pipe is not None:
+                slot.pipe.send("go")
+        self._await_ends()
+        result.seconds = time.monotonic() - began
+        return result
+
+    def _await_groups(self) -> None:
+        limit = time.monotonic() + _START_S
+        while len(self._opened) < self._task.nranks:
+            if self._result.errors:
+                rank, how = next(iter(self._result.errors.items()))
+                words = self._slots.slots[rank].last_words()
+                raise MeasurementError(
+                    f"rank {rank} of a cell on {self._task.arm.id} {how} at start ({words})"
+                )
+            if time.monotonic() > limit:
+                raise MeasurementError(
+                    f"a cell on {self._task.arm.id} had no group after {_START_S:.0f} s: is the machine busy?"
+                )
+            self._listen(_TICK_S)
+
+    def _await_ends(self) -> None:
+        """Until all ranks have ended, or a deadline passes in whose second half none was at work."""
+        half_s = self._deadline_s / 2
+        for _ in range(MOST_DEADLINES):
+            self._await_ends_for(half_s)
+            before_s = self._cpu_s()
+            self._await_ends_for(half_s)
+            at_work = self._cpu_s() - before_s > _AT_WORK * half_s
+            if not self._result.standing or self._result.device != "cpu" or not at_work:
+                return
+
+    def _await_ends_for(self, seconds: float) -> None:
+        limit = time.monotonic() + seconds
+        while self._result.standing and (left_s := limit - time.monotonic()) > 0:
+            self._listen(min(left_s, _TICK_S))
+
+    def _cpu_s(self) -> float:
+        """Seconds of a core that the ranks have used."""
+        used = 0.0
+        for slot in self._slots.running:
+            try:
+                times = psutil.Process(slot.pid).cpu_times()
+            except psutil.Error:
+                continue
+            used += times.user + times.system
+        return used
+
+    def _listen(self, timeout_s: float) -> None:
+        result = self._result
+        for happening in self._slots.happenings(timeout_s, self._signals.wakeup):
+            rank = happening.slot.rank
+            match happening.message:
+                case Opened():
+                    self._opened[rank] = happening.message
+                case Calling(step=step):
+                    if rank in result.standing:
+                        result.standing[rank] = step
+                case Ended(value=value, error=error):
+                    where = result.standing.pop(rank, "")
+                    if error is None:
+                        result.values[rank] = value
+                    else:
+                        result.errors[rank] = f"{where}: {error}" if where else error
+                case Exit() if rank not in result.values and rank not in result.errors:
+                    if rank not in self._opened or self._opened[rank].reason is None:
+                        where = result.standing.pop(rank, "")
+                        how = f"the process {happening.message}"
+                        result.errors[rank] = f"{where}: {how}" if where else how
+        self._signals.check()

@@ -1,0 +1,324 @@
+"""``ncclbench transport``: weights from a trainer to its generators, one-sided and two-sided."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Generator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncclbench.cli import values
+from ncclbench.cli.jobs import run_job
+from ncclbench.cli.options import (
+    SectionedCommand,
+    exit_zero_option,
+    folder_choices,
+    json_option,
+    option,
+    seed_choice,
+    under,
+)
+from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.programs import run_program, tell, write_page
+from ncclbench.cli.recording import recorder_choice
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.plan.arms import arms_device, parse_arms
+from ncclbench.plan.memory import available_bytes
+from ncclbench.plan.weights import parse_weights
+from ncclbench.supervise.launcher import find_seat
+from ncclbench.tables.transfers import TRANSFERS
+from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import parse_seconds
+
+if TYPE_CHECKING:
+    from ncclbench.plan.model import Arm, Device
+    from ncclbench.store.model import Run
+    from ncclbench.supervise.launch import Job
+    from ncclbench.supervise.launcher import Seat
+
+_USUAL_RANKS = 3
+# What a rank holds: the weights, and what they are checked against.
+_COPIES = 2
+
+moved_options = under(
+    "What is moved",
+    option(
+        "--weights",
+        metavar="SIZE|FILE",
+        default="256M",
+        parse=parse_weights,
+        help="So many bytes cut like a transformer, or a file with a size or shape of a tensor a line.",
+    ),
+    option(
+        "--generators",
+        metavar="N",
+        otherwise="all ranks but the trainer",
+        parse=values.whole(1, 4095),
+        help="How many get them; short for --nproc-per-node N+1.",
+    ),
+    option(
+        "--ways",
+        metavar="NAMES",
+        default="all",
+        parse=values.named(TRANSFERS, "way"),
+        help=f"Of {', '.join(TRANSFERS)}, separated by commas.",
+    ),
+    option(
+        "--backends",
+        metavar="X,Y",
+        otherwise="nccl2 on CUDA, else gloo",
+        help="Process groups for the two-sided ways, interleaved.",
+    ),
+)
+
+method_options = under(
+    "How it is measured",
+    option(
+        "-n",
+        "--iters",
+        metavar="N",
+        default="12",
+        parse=values.whole(1, 100_000),
+        help="Timed transfers of each way, in all epochs together.",
+    ),
+    option(
+        "-w",
+        "--warmup-iters",
+        metavar="N",
+        default="1",
+        parse=values.whole(0, 1000),
+        help="Untimed ones before them, per epoch.",
+    ),
+    option(
+        "--epochs",
+        metavar="N",
+        default="6",
+        parse=values.whole(1, 10_000),
+        help="Fresh process groups, and every way once in each; intervals are over them.",
+    ),
+    seed_choice,
+    option(
+        "--faults",
+        flag=True,
+        help="Also kill and stop a peer in the middle of each way, in processes of their own.",
+    ),
+)
+
+where_options = under(
+    "Where it runs",
+    option(
+        "--nproc-per-node",
+        metavar="N",
+        otherwise="GPUs, else 3",
+        parse=values.whole(2, 4096),
+        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
+    ),
+    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
+    option(
+        "--timeout",
+        metavar="TIME",
+        default="60s",
+        parse=parse_seconds,
+        help="After so long without progress a rank is called hung.",
+    ),
+)
+
+
+@click.command("transport", cls=SectionedCommand, epilog="Example: ncclbench transport --weights 1G --faults")
+@moved_options
+@method_options
+@under("What is kept", *folder_choices, recorder_choice)
+@where_options
+@json_option
+@exit_zero_option
+def command(**params: Any) -> int:
+    """Move a model's weights from a trainer (rank 0) to generators; every byte is checked.
+
+    One-sided ways (torch.distributed._transport, torch 2.15) write into or read from the other's memory;
+    two-sided ones meet in a broadcast or in send and recv. They are not the same operation, and the answer
+    says how.
+    """
+    seat = find_seat(os.environ, params["nproc_per_node"])
+    nranks = _nranks(seat, params)
+    machine: Device = "cuda" if count_gpus() else "cpu"
+    arms = parse_arms(params["backends"], None, machine)
+    device = arms_device(arms, machine)
+    _refuse_what_does_not_fit(params, device, nranks if seat is None else seat.local_size)
+    return run_job("transport", seat, nranks, params["as_json"], lambda job: _lead(job, arms, params))
+
+
+def _nranks(seat: Seat | None, params: Mapping[str, Any]) -> int:
+    """World size: the launcher's, or as asked for.
+
+    Raises:
+        RequestError: two things say it, or there is nobody to send to.
+    """
+    asked, generators = params["nproc_per_node"], params["generators"]
+    if seat is not None:
+        if generators not in (None, seat.world_size - 1):
+            raise RequestError(
+                f"--generators {generators} but {seat.world_size} ranks were launched: leave the flag out"
+            )
+        if seat.world_size < 2:
+            raise RequestError("weights take a trainer and a generator: launch 2 ranks or more")
+        return seat.world_size
+    if generators is not None and asked not in (None, generators + 1):
+        raise RequestError(
+            f"--generators {generators} takes {generators + 1} ranks, --nproc-per-node says {asked}: "
+            "give one of them"
+        )
+    gpus = count_gpus()
+    return asked or (generators + 1 if generators else max(gpus, 2) if gpus else _USUAL_RANKS)
+
+
+def _refuse_what_does_not_fit(params: Mapping[str, Any], device: Device, local_ranks: int) -> None:
+    """Before anything starts: twice the weights on every rank of this host.
+
+    Raises:
+        RequestError: the host has less.
+    """
+    needed, available = _COPIES * sum(params["weights"]) * local_ranks, available_bytes()
+    if device == "cpu" and available is not None and needed > available:
+        raise RequestError(
+            f"{local_ranks} ranks with {_gib(sum(params['weights']))} of weights, twice each, need "
+            f"{_gib(needed)} of memory, this host has {_gib(available)} available: "
+            "lower --weights or --generators"
+        )
+
+
+def _gib(nbytes: int) -> str:
+    return f"{nbytes / 2**30:.3g} GiB"
+
+
+def _lead(job: Job, arms: Sequence[Arm], params: Mapping[str, Any]) -> int:
+    from ncclbench.supervise.transferring import STAGES, TransferPlan, transfer_orders
+    from ncclbench.worker.protocol import Program
+
+    refused: dict[str, str] = {}
+    plan = TransferPlan(
+        arms=tuple(arm.id for arm in arms),
+        ways=params["ways"],
+        sizes=tuple(params["weights"]),
+        generators=job.nranks - 1,
+        epochs=params["epochs"],
+        iters=params["iters"],
+        warmup=params["warmup_iters"],
+        seed=params["seed"],
+    )
+
+    def orders(environment: dict[str, Any], keep: Any) -> Generator[dict[str, Any], Any, None]:
+        _refuse_on_gpus(environment, sum(plan.sizes))
+        refused.update((yield from transfer_orders(plan, keep, tell)))
+
+    def faults(environment: dict[str, Any], keep: Any) -> None:
+        _faults(job, arms[0], [way for way in plan.ways if way not in refused], keep, params)
+
+    request = {
+        "arms": [[arm.id, arm.backend] for arm in arms],
+        "ways": list(plan.ways),
+        "sizes": list(plan.sizes),
+        "seed": plan.seed,
+        "stages": list(STAGES),
+        "words": list(STAGES.values()),
+        "share_gpu": params["share_gpu"],
+    }
+    asked = {
+        "nbytes": sum(plan.sizes),
+        "tensors": len(plan.sizes),
+        "generators": plan.generators,
+        "epochs": plan.epochs,
+        "iters": plan.iters,
+        "warmup": plan.warmup,
+        "seed": plan.seed,
+        "faults": params["faults"],
+    }
+    program = Program("transport", request)
+    afterwards = faults if params["faults"] else None
+    run, ended = run_program(job, "transport", tuple(arms), params, asked, program, orders, afterwards)
+    return _conclude(run, ended, params)
+
+
+def _refuse_on_gpus(environment: Mapping[str, Any], nbytes: int) -> None:
+    """Before anything is measured: twice the weights on every GPU.
+
+    Raises:
+        RequestError: one has less.
+    """
+    from ncclbench.environment.collect import whole_ranks
+
+    for rank in whole_ranks(environment):
+        total = (rank.get("gpu") or {}).get("memory_total_bytes")
+        if total is not None and _COPIES * nbytes > total:
+            raise RequestError(
+                f"{_gib(nbytes)} of weights, twice, do not fit on the GPU of rank {rank['rank']} with "
+                f"{_gib(total)}: lower --weights"
+            )
+
+
+def _faults(job: Job, arm: Arm, ways: Sequence[str], keep: Any, params: Mapping[str, Any]) -> None:
+    """Every fault in every way that could be had, on this host."""
+    from ncclbench.faults.transfer_cells import CELL_BYTES, FAULTS, TIMEOUT_S, run_cell
+    from ncclbench.faults.transfer_rank import CellTask
+
+    for way in ways:
+        for fault in FAULTS:
+            tell(f"{way}: {fault}")
+            task = CellTask(
+                way=way,
+                arm=(arm.id, arm.backend),
+                nbytes=min(CELL_BYTES, sum(params["weights"])),
+                timeout_s=min(TIMEOUT_S, params["timeout"]),
+                seed=params["seed"],
+                share_gpu=params["share_gpu"],
+            )
+            keep([run_cell(task, fault, job.signals)])
+
+
+def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
+    """Show what was found; the exit code."""
+    import msgspec
+
+    from ncclbench.stats.transport import latency_rows, transfer_faults, transfer_rows
+    from ncclbench.stats.transport_words import headline, sentence
+    from ncclbench.terminal.transport import time_text, transport_lines
+
+    rows = transfer_rows(run.results)
+    latency, faults = latency_rows(run.results), transfer_faults(run.results)
+    report, ended = write_page(run, ended)
+    message = headline(rows, time_text)
+    wrong = any(row.status == "wrong" for row in rows)
+    code = EXIT_BAD_ANSWER if wrong else EXIT_OK
+    if ended is not None:
+        message, code = f"{ended}; until then: {message}", ended.exit_code
+    if params["as_json"]:
+        rest = {
+            "weights": {"nbytes": sum(params["weights"]), "tensors": len(params["weights"])},
+            "rows": [row.to_json() for row in rows],
+            "latency": [row.to_json() for row in latency],
+            "faults": msgspec.to_builtins(faults),
+            "report": report,
+            "problems": run.problems,
+        }
+        emit_json(
+            document(
+                "transport",
+                run=run.folder,
+                ok=code == EXIT_OK,
+                message=message,
+                environment=run.meta.get("environment"),
+                rest=rest,
+            )
+        )
+    else:
+        lines = transport_lines(rows, latency, faults)
+        lines += [f"report: {report}"] if report is not None else []
+        said = [sentence(row, time_text) for row in rows if row.status != "unavailable"]
+        colour = "red" if code else "bold"
+        lines += [coloured(one_line(text), colour, sys.stdout) for text in said or [message]]
+        write("\n".join(lines) + "\n", sys.stdout)
+    if ended is not None:
+        show(f"ncclbench: error: {ended}\n", sys.stderr)
+    return code
