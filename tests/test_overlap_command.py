@@ -100,6 +100,7 @@ def test_words_for_a_person_say_that_two_cores_contend(tmp_path: Path) -> None:
     assert "# all_reduce float32 on gloo#2 (ProcessGroupGloo (gloo)), 2 ranks" in done.out
 
 
+@pytest.mark.full
 def test_wrong_data_and_wrong_compute_void_their_rows_and_end_with_1(tmp_path: Path) -> None:
     """An all_reduce that spoils an element on one rank, and a kernel that is wrong on it."""
     script = tmp_path / "spoiled.py"
@@ -234,6 +235,7 @@ def test_a_worker_that_is_killed_is_named_and_what_was_measured_is_kept(tmp_path
     assert len(load_run(folder).results) >= 2
 
 
+@pytest.mark.full
 def test_a_worker_that_hangs_is_named_with_where_it_stood(tmp_path: Path) -> None:
     with long_overlap(tmp_path / "run") as running:
         running.workers(2)[1].suspend()
