@@ -135,7 +135,7 @@ def test_another_rank_fails_than_was_planned(tmp_path: Path) -> None:
     assert done.document["ok"] is False
     (trial,) = done.document["trials"]
     assert trial["recovered"] is False
-    assert trial["outcome"] == "rank 0 was taken for the failed one, and it was rank 2"
+    assert trial["outcome"] == "rank 0 was killed by SIGKILL, though the fault fell on rank 2"
     assert trial["phases_ms"]["decision"] is None
     assert load_run(folder).meta["status"] == "complete"
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 # More is no list of hosts.
 _MOST_HOST_BYTES = 16 << 20
+# So nobody calls a host: a hostfile that is not there.
+_HOSTFILES = (".txt", ".hosts", ".hostfile", ".list", ".conf")
 # What the first bytes of a file hold that this command may replace.
 _HEAD_BYTES = 4096
 _PAGE_MARK, _TRACE_MARK = b"ncclbench report</title>", b'"traceEvents"'
@@ -223,34 +225,9 @@ def _of_job(
         evidence = replace(evidence, nranks=world_size)
     if hosts is None:
         return evidence
-    text = _host_text(hosts)
-    return replace(evidence, host_of=_placed(text, ranks_per_host, evidence.nranks))
+    from ncclbench.flight.hosts import place_ranks
 
-
-def _placed(text: str, ranks_per_host: int | None, nranks: int | None) -> dict[int, str]:
-    """The host of each rank; of hosts that do not say how many they have, all have as many.
-
-    Raises:
-        RequestError: it is no list of hosts, or there is no telling how many ranks each has.
-    """
-    from ncclbench.flight.hosts import MOST_RANKS, parse_hosts
-
-    if ranks_per_host is not None:
-        return parse_hosts(text, ranks_per_host)
-    single = parse_hosts(text, 1)
-    nhosts = len(set(single.values()))
-    # Lines that name a host for each rank of it, or hosts of one rank each, need no number.
-    if nranks is None or nhosts < len(single) or nranks <= nhosts:
-        return single
-    if nhosts * nranks <= MOST_RANKS:
-        slots = parse_hosts(text, nranks)
-        if len(slots) == nranks:  # their lines say it
-            return slots
-    if nranks % nhosts:
-        raise RequestError(
-            f"{nranks} ranks on {nhosts} hosts: say how they are placed with --ranks-per-host N"
-        )
-    return parse_hosts(text, nranks // nhosts)
+    return replace(evidence, host_of=place_ranks(_host_text(hosts), ranks_per_host, evidence.nranks))
 
 
 def _host_text(hosts: str) -> str:
@@ -262,7 +239,7 @@ def _host_text(hosts: str) -> str:
     file = Path(hosts)
     try:
         if not file.is_file():
-            if "/" in hosts:
+            if "/" in hosts or file.suffix in _HOSTFILES:
                 raise RequestError(f"--hosts: there is no file {hosts}")
             return hosts
         with file.open("rb") as stream:
