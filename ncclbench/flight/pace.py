@@ -1,8 +1,8 @@
 """How long ranks had waited when their dumps were taken, and whether that is longer than they are used to.
 
 In a job that runs well there are ranks that wait at any moment: for the one whose batch was longer, for what
-is in flight. So a wait says nothing by itself. It is held against half a second, and against the waits that the
-same ranks had before in the same group.
+is in flight. So a wait says nothing by itself. It is held against half a second, and against the waits that
+the same ranks had before in the same group.
 """
 
 from __future__ import annotations

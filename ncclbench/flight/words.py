@@ -133,7 +133,7 @@ def _crossed(case: Case) -> str:
 
 
 def _inside(case: Case, host_of: Mapping[int, str], missing_dumps: Collection[int]) -> str:
-    arrived = ranks_words(case.arrived)
+    arrived = f"{_verb(case.arrived, 'rank', 'ranks')} {ranks_words(case.arrived)}"
     verb = _verb(case.arrived, "waits", "wait") + " in it"
     issued = f"{arrived} issued {operation_words(case)} and {verb if case.waiting else 'nothing after it'}"
     if case.unknown:
