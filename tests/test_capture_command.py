@@ -83,6 +83,7 @@ def test_without_the_option_nothing_is_kept(tmp_path: Path) -> None:
     assert not (folder / "flight").exists()
 
 
+@pytest.mark.full
 def test_resumed_run_forgets_the_dumps_of_the_attempt_before(tmp_path: Path) -> None:
     """Also where it keeps none itself: they would be shown as those of a run that is whole."""
     folder = tmp_path / "run"
@@ -98,6 +99,7 @@ def test_resumed_run_forgets_the_dumps_of_the_attempt_before(tmp_path: Path) -> 
     assert not (folder / "flight").exists()
 
 
+@pytest.mark.full
 def test_under_torchrun_rank_0_has_the_dumps_of_all_supervisors(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(_NRANKS))
@@ -119,6 +121,7 @@ def test_under_torchrun_rank_0_has_the_dumps_of_all_supervisors(tmp_path: Path) 
     assert "rank 1" in said.partition("flight recorders: ")[2]
 
 
+@pytest.mark.full
 def test_a_search_keeps_them_too(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = (sys.executable, "-m", "ncclbench", "suspects", *_WHERE, "--flight-recorder", "--out", folder)
