@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,6 +125,8 @@ def command(
     from ncclbench.flight.overview import dump_versions, rank_states
 
     evidence = read([_dumps_in(Path(file)) for file in files])
+    if len(files) == 1:
+        evidence = _of_run(evidence, Path(files[0]))
     evidence = _of_job(evidence, hosts, ranks_per_host, world_size)
     judgement = judge(evidence)
     redactor = None
@@ -208,6 +211,21 @@ def _dumps_in(path: Path) -> Path:
 
     below = path / FLIGHT_FOLDER
     return below if (path / META_FILE).is_file() and below.is_dir() else path
+
+
+def _of_run(evidence: Evidence, path: Path) -> Evidence:
+    """The evidence with what run.json says of the ranks, where the dumps are those of a run."""
+    from ncclbench.report.flight.runs import hosts_of
+    from ncclbench.store.folder import META_FILE
+    from ncclbench.store.meta import read_meta, read_plan
+
+    if _dumps_in(path) == path:
+        return evidence
+    with suppress(RequestError):  # dumps can be read without it
+        meta = read_meta(path / META_FILE)
+        hosts = hosts_of(meta.get("environment") or {})
+        return replace(evidence, nranks=read_plan(meta, path / META_FILE).nranks, host_of=hosts)
+    return evidence
 
 
 def _of_job(
