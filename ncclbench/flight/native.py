@@ -26,8 +26,7 @@ import struct
 from typing import Any, NoReturn
 
 # Constants, marks, lists, tables, and what fills them; BINGET, BININT1, BININT2, LONG_BINGET, BININT, LONG1
-# of up to 8 bytes, BINFLOAT; a table that is filled (SETITEMS) and not remembered. No groups: with possessive
-# quantifiers they go wrong in some releases of Python.
+# of up to 8 bytes, BINFLOAT; a table that is filled (SETITEMS) and not remembered.
 _TOKEN = (
     rb"[Naes\x88\x89(]++|[\]}](?![qr\x94])"
     rb"|[hK].|M..|[jJ].{4}|G.{8}"
@@ -38,8 +37,11 @@ _TOKEN = (
 _PAIRS = rb"|".join(
     first + second + rb"\x86(?![qr\x94])" for first in (rb"h.", rb"j.{4}") for second in (rb"h.", rb"j.{4}")
 )
-_RUN = re.compile(rb"(?:" + _PAIRS + rb"|" + _TOKEN + rb")*+", re.DOTALL)
-_RUN_APART = re.compile(rb"(?:" + _TOKEN + rb")*+", re.DOTALL)
+# As many at once: each holds memory until all are matched. A possessive quantifier would hold none, but goes
+# wrong on alternatives before Python 3.11.5 (python/cpython#106052).
+_MOST_AT_ONCE = 1000
+_RUN = re.compile(rb"(?:%b|%b){0,%d}" % (_PAIRS, _TOKEN, _MOST_AT_ONCE), re.DOTALL)
+_RUN_APART = re.compile(rb"(?:%b){0,%d}" % (_TOKEN, _MOST_AT_ONCE), re.DOTALL)
 _ONE = re.compile(_PAIRS + rb"|" + _TOKEN, re.DOTALL)
 
 # Protocols 2 to 5.
@@ -94,7 +96,7 @@ def _is_native(content: bytes) -> bool:
     # Where the last string began, and the run or string before it; each ends where the next begins.
     string = before = -1
     while True:
-        stop = run.match(content, place).end()  # type: ignore[union-attr]
+        stop = _end_of_run(run, content, place)
         if stop >= end:
             return False
         code = content[stop]
@@ -182,6 +184,16 @@ def _end_of_string(content: bytes, code: int, place: int) -> int:
     if place + 5 > len(content):
         return len(content)
     return place + 5 + int(_LENGTH.unpack_from(content, place + 1)[0])
+
+
+def _end_of_run(run: re.Pattern[bytes], content: bytes, place: int) -> int:
+    """Where the instructions end that begin there and are none of those looked at one by one."""
+    while True:
+        end = run.match(content, place).end()  # type: ignore[union-attr]
+        # Each instruction takes a byte or more.
+        if end - place < _MOST_AT_ONCE:
+            return end
+        place = end
 
 
 def _last(content: bytes, place: int, stop: int) -> int:
