@@ -200,7 +200,7 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
     from ncclbench.faults.model import ERROR_HANDLING
     from ncclbench.faults.session import drill_meta, hold_drill
     from ncclbench.store.reader import load_run
-    from ncclbench.supervise.session import Description
+    from ncclbench.supervise.attempts import Description
 
     unavailable = why_unavailable(params["strategy"], backend, job.signals)
     strategies = tuple(name for name in params["strategy"] if name not in unavailable)

@@ -188,8 +188,8 @@ def run_search(
     """Measure; the run as readers see it, and what ended it early."""
     from ncclbench.attribution.stages import STAGES
     from ncclbench.store.reader import load_run
+    from ncclbench.supervise.attempts import Description
     from ncclbench.supervise.searching import hold_search, search_meta
-    from ncclbench.supervise.session import Description
     from ncclbench.worker.protocol import Program
 
     asked = {name: params[name] for name in ("level", "at_once", "passes", "quick", "time_budget", "seed")}
