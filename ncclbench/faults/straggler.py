@@ -29,7 +29,7 @@ _HALVES = 2
 ALPHA = 1e-9
 
 # After so many steps a rank that is late by less is left alone for good, and where nobody is late nobody is
-# looked for any longer: at a load of 7 on each core a rank slowed four times was named within 150.
+# looked for any longer.
 _SPARED_STEPS = 3 * WINDOWS[-1]
 _MOST_STEPS = 10 * WINDOWS[-1]
 

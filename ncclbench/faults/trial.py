@@ -175,6 +175,7 @@ class _Trial:
         self._decision_ns = time.monotonic_ns()
 
     def _slow_pace(self) -> None:
+        """Steps in a second from the fault until now."""
         slow_s = (time.monotonic_ns() - self._fault_ns) / 1e9
         self._steps_per_s["slow"] = (self._victim_seat.steps - self._fault_step) / slow_s
 
@@ -251,7 +252,6 @@ class _Trial:
         plan, ranks = self._plan, self._ranks
         limit_s = self._limit_s if self._phases else _SLOW_S
         deadline = time.monotonic() + limit_s
-        before = self._victim_seat.steps
         told: dict[int, Stopped | Raised] = {}
         while time.monotonic() < deadline and len(told) < len(plan.survivors):
             ranks.hear(_LOOK_S)
@@ -260,8 +260,7 @@ class _Trial:
                 if answer is not None:
                     told[rank] = answer
         if not self._phases and not told:
-            steps = self._victim_seat.steps - before
-            self._steps_per_s["slow"] = steps / limit_s
+            self._slow_pace()
             self.outcome = f"nobody is told: all go at the pace of rank {plan.victim}"
             return
         self.outcome = told_alike(
