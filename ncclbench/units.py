@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterable
 
 from ncclbench.errors import RequestError
 
@@ -114,3 +115,14 @@ def format_us(time_us: float) -> str:
     if time_us < 100_000:
         return f"{time_us:.1f}"
     return f"{time_us:.0f}"
+
+
+def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
+    """First and last of each run of neighbours, in order: of 0, 1, 2 and 8 (0, 2) and (8, 8)."""
+    runs: list[tuple[int, int]] = []
+    for number in sorted(set(numbers)):
+        if runs and number == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], number)
+        else:
+            runs.append((number, number))
+    return runs

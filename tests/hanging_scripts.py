@@ -250,6 +250,14 @@ def in_flight(job: Job) -> None:
             break
 
 
+@script(nranks=3, timeout_s=20.0)
+def one_is_slower(job: Job) -> None:
+    """All is well, and at nearly any moment two wait for the third."""
+    for _ in range(8):
+        time.sleep(0.25 if job.rank == 2 else 0.01)
+        job.all_reduce()
+
+
 @script()
 def missing_from_a_burst(job: Job) -> None:
     """The others had several under way."""

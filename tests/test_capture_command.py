@@ -83,20 +83,23 @@ def test_without_the_option_nothing_is_kept(tmp_path: Path) -> None:
     assert not (folder / "flight").exists()
 
 
+@pytest.mark.full
 def test_resumed_run_forgets_the_dumps_of_the_attempt_before(tmp_path: Path) -> None:
+    """Also where it keeps none itself: they would be shown as those of a run that is whole."""
     folder = tmp_path / "run"
-    short = ("--sizes", "64,4K", "--modes", "isolated", "-n", "2000", "--epochs", "20")
+    short = ("--sizes", "64,4K", "--modes", "isolated", "-n", "800", "--epochs", "5")
     with Running(*SWEEP, *short, *_WHERE, "--flight-recorder", "--out", folder) as running:
         running.workers(_NRANKS)
         wait_until(lambda: lines(folder) >= _NRANKS, "the first unit")
         running.workers(_NRANKS)[2].kill()
         assert running.wait().code == 3
     assert kept(folder)
-    with Running(*SWEEP, "--resume", folder, "--flight-recorder") as running:
+    with Running(*SWEEP, "--resume", folder) as running:
         assert running.wait().code == 0
     assert not (folder / "flight").exists()
 
 
+@pytest.mark.full
 def test_under_torchrun_rank_0_has_the_dumps_of_all_supervisors(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(_NRANKS))
@@ -118,6 +121,7 @@ def test_under_torchrun_rank_0_has_the_dumps_of_all_supervisors(tmp_path: Path) 
     assert "rank 1" in said.partition("flight recorders: ")[2]
 
 
+@pytest.mark.full
 def test_a_search_keeps_them_too(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     command = (sys.executable, "-m", "ncclbench", "suspects", *_WHERE, "--flight-recorder", "--out", folder)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -103,8 +104,9 @@ def test_orchestrator_killed_while_a_replacement_starts(tmp_path: Path) -> None:
     """It was replaced by a fresh interpreter, and still goes with the orchestrator."""
 
     def replacement() -> bool:
-        found = [process for process in running.descendants() if alive(process)]
-        return any("ncclbench.faults.replacement" in process.cmdline() for process in found)
+        with suppress(psutil.NoSuchProcess):  # ranks of the trial before end meanwhile
+            return any("ncclbench.faults.replacement" in one.cmdline() for one in running.descendants())
+        return False
 
     with long_drill(tmp_path / "run", trials_done=0, spare="cold") as running:
         wait_until(replacement, "the replacement")
@@ -121,8 +123,9 @@ def test_another_rank_fails_than_was_planned(tmp_path: Path) -> None:
         stopped: list[psutil.Process] = []
 
         def is_stopped() -> bool:
-            found = [process for process in running.descendants() if alive(process)]
-            stopped[:] = [process for process in found if process.status() == psutil.STATUS_STOPPED]
+            with suppress(psutil.NoSuchProcess):
+                found = running.descendants()
+                stopped[:] = [process for process in found if process.status() == psutil.STATUS_STOPPED]
             return bool(stopped)
 
         wait_until(is_stopped, "the hang")
@@ -135,7 +138,7 @@ def test_another_rank_fails_than_was_planned(tmp_path: Path) -> None:
     assert done.document["ok"] is False
     (trial,) = done.document["trials"]
     assert trial["recovered"] is False
-    assert trial["outcome"] == "rank 0 was taken for the failed one, and it was rank 2"
+    assert trial["outcome"] == "rank 0 was killed by SIGKILL, though the fault fell on rank 2"
     assert trial["phases_ms"]["decision"] is None
     assert load_run(folder).meta["status"] == "complete"
 

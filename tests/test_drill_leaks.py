@@ -44,6 +44,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.full
 def test_five_leave_nothing(temporary: Path) -> None:
     for trial in in_a_row(5, temporary):
         assert_recovered(trial)

@@ -102,6 +102,9 @@ class TestStamps:
         assert waits[0] == waits[1]
         assert waits[0][-1] == 97.0
         assert len(waits[0]) == KEPT_WAITS - 3
+        # What was before the fault is not looked at.
+        assert list(common_waits_us({0: ahead, 1: behind}, since=95)[1]) == [95.0, 96.0, 97.0]
+        assert list(common_waits_us({0: ahead, 1: behind}, since=99)[1]) == []
         stamps.close()
 
 

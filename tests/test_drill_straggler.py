@@ -12,7 +12,8 @@ import torch
 import torch.distributed as dist
 from drilling import assert_recovered, trials
 
-from ncclbench.faults.straggler import LEAST_RATIO, WINDOWS, StragglerPolicy
+from ncclbench.faults.model import LEAST_RATIO, Spared
+from ncclbench.faults.straggler import WINDOWS, StragglerPolicy
 from ncclbench.supervise.rendezvous import meet_alone
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slots
@@ -153,3 +154,28 @@ def test_two_that_are_slow_in_turn_are_not_told_apart() -> None:
 
 def test_alike_ranks_are_never_named() -> None:
     assert not any(look(made_up(0.0, seed=seed)) for seed in range(500))
+
+
+def why_not(waits: np.ndarray, steps: int) -> Spared | None:
+    return StragglerPolicy(COMPUTE_S).why_not({rank: list(row) for rank, row in enumerate(waits)}, steps)
+
+
+def test_who_is_late_by_less_is_told_with_the_reason() -> None:
+    waits = made_up(0.5 * COMPUTE_S * 1e6)
+    assert why_not(waits, LONGER) is None, "too soon to say for good"
+    spared = why_not(waits, 3 * LONGER)
+    assert spared is not None
+    assert spared.rank == NRANKS - 1
+    assert f"a step takes rank {NRANKS - 1} 1." in spared.words
+    assert "a recovery pays from 2 times on" in spared.words
+
+
+def test_of_alike_ranks_nobody_is_looked_for_without_end() -> None:
+    assert why_not(made_up(0.0), 3 * LONGER) is None
+    spared = why_not(made_up(0.0), 10 * LONGER)
+    assert spared is not None
+    assert spared.rank is None
+
+
+def test_who_is_late_enough_is_not_spared() -> None:
+    assert why_not(made_up(1.1 * LEAST_RATIO * COMPUTE_S * 1e6), 10 * LONGER) is None

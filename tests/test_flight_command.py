@@ -123,7 +123,7 @@ def test_missing_dump_is_told_and_makes_it_unclear(tmp_path: Path) -> None:
     assert found["verdict"] in ("stuck", "unclear")
     assert found["findings"][0]["unknown_ranks"] == [2]
     assert done.returncode == 1
-    assert "# no dump of rank 2: what they did is not known" in flight(tmp_path / "dumps").stdout
+    assert "# no dump of rank 2: what was done there is not known" in flight(tmp_path / "dumps").stdout
 
 
 def test_world_size_tells_of_dumps_that_no_other_names(tmp_path: Path) -> None:

@@ -62,6 +62,7 @@ def test_ranks_without_a_host_are_told(dumps: Path, capsys: pytest.CaptureFixtur
     [
         (["--hosts", "gpu[1-3]"], "--ranks-per-host"),
         (["--hosts", "no/such/file"], "no file"),
+        (["--hosts", "hosts.txt"], "no file"),
         (["--hosts", "gpu[9-"], "gpu[9-"),
         (["--ranks-per-host", "8"], "--hosts"),
         (["--world-size", "4"], "rank 7"),

@@ -101,6 +101,7 @@ CASES = (
     Case("alone_in_groups_of_one", BOTH, "healthy"),
     Case("healthy", BOTH, "healthy"),
     Case("in_flight", AFTER, "healthy"),
+    Case("one_is_slower", BOTH, "healthy"),
     # Without the dump of the guilty rank, of one that waits, of one in the middle of a cascade.
     Case("missing_rank", BEFORE, "stuck", unknown=ranks(2), without=ranks(2)),
     Case("missing_rank", BOTH, "stuck", missing=ranks(2), without=ranks(0)),

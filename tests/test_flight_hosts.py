@@ -7,7 +7,7 @@ import time
 import pytest
 
 from ncclbench.errors import RequestError
-from ncclbench.flight.hosts import expand, parse_hosts
+from ncclbench.flight.hosts import expand, parse_hosts, place_ranks
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,7 @@ def test_ranks_are_placed_host_by_host() -> None:
         "a slots=2\nb slots=2\n",
         "# machines\n\n  a   slots = 2 max_slots=4  # the old one\r\nb slots=2",
         "a:2\nb:2",
+        "a:2,b:2",
         "a slots=8\nb slots=2",
         "a,b",
         "a\nb\n",
@@ -76,6 +77,7 @@ def test_a_name_on_several_lines_is_one_rank_each() -> None:
         ("n[1-999999999999999999]m[1-999999999999999999]", "too long"),
         ("a b c", "neither a comment"),
         ("a; rm -rf /", "neither a comment|no name"),
+        ("a slots=2,b slots=2", "neither a comment"),
         ("<script>", "no name"),
         ("x" * 300, "no name"),
         ("ä", "no name"),
@@ -103,3 +105,29 @@ def test_a_long_hostfile_is_read_quickly() -> None:
     assert len(hosts) == 8 * 16_384
     assert hosts[8 * 16_384 - 1] == "node16383"
     assert time.perf_counter() - began < 5
+
+
+@pytest.mark.parametrize(
+    ("text", "placed"),
+    [
+        ("a slots=3\nb slots=1", "aaab"),
+        ("a slots=1\nb slots=1\na slots=2", "abaa"),
+        ("a slots=3\nb", "aaab"),
+        ("a:1,b:3", "abbb"),
+        ("a,b", "aabb"),
+        ("a,b,c,d,e", "abcd"),
+        ("a\na\nb\na\nb", "aaba"),
+    ],
+)
+def test_ranks_are_placed_without_a_number(text: str, placed: str) -> None:
+    assert "".join(place_ranks(text, None, 4)[rank] for rank in range(4)) == placed
+
+
+@pytest.mark.parametrize("text", ["a slots=3\nb slots=3", "a:1\nb:1", "a slots=4\nb", "a\na\nb", "a,b,c"])
+def test_hosts_that_do_not_hold_the_ranks_are_not_guessed(text: str) -> None:
+    with pytest.raises(RequestError, match="--ranks-per-host"):
+        place_ranks(text, None, 4)
+
+
+def test_slots_stand_where_the_number_of_ranks_is_not_known() -> None:
+    assert "".join(place_ranks("a slots=2\nb", None, None).values()) == "aab"

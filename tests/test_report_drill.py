@@ -17,6 +17,7 @@ from ncclbench.report.build import render, report_of
 from ncclbench.report.figures import ALWAYS
 from ncclbench.report.panels import PANELS
 from ncclbench.stats.recovery import Outcome, over_trials, recoveries
+from ncclbench.store.drills import PHASES
 from ncclbench.store.model import Run
 from ncclbench.store.reader import load_run
 from ncclbench.terminal.drill import drill_lines, sentence
@@ -182,6 +183,53 @@ def test_each_fault_is_an_option_of_the_figure() -> None:
     run = make_drill(trials=3)
     run.trials += [make_trial(fault="hang", number=number, factor=1.5) for number in range(3)]
     assert list(figures_of(run)["phases-0"].plots[ALWAYS]) == ["kill", "hang"]
+
+
+def test_phases_that_took_no_time_are_no_bars() -> None:
+    run = make_drill(strategies=("reconfigure",), trials=1)
+    run.trials = [make_trial(phases_ms=dict.fromkeys(PHASES, 0.0), before_GBs=0.0)]
+    assert "phases-0" not in figures_of(run)
+    assert render(report_of([run]))
+
+
+def test_a_strategy_has_one_colour_in_all_figures() -> None:
+    """Also where a strategy before it has nothing to show in one of them."""
+    run = make_drill(strategies=(), contract=False)
+    nothing = dict.fromkeys(PHASES)
+    paced = {"before_steps_per_s": 200.0, "slow_steps_per_s": 50.0, "during_steps_per_s": 220.0}
+    run.trials = [
+        make_trial("restart", fault="slow", phases_ms=nothing),
+        make_trial("rebuild", fault="slow", **paced),
+    ]
+    colours = {
+        trace["marker"]["color"]
+        for figure in figures_of(run).values()
+        for plot in figure.plots[ALWAYS].values()
+        for trace in plot.data
+        if trace["name"] == "rebuild"
+    }
+    assert len(figures_of(run)) == 3
+    assert len(colours) == 1
+
+
+def test_trials_left_alone_are_no_recoveries() -> None:
+    nothing = dict.fromkeys(PHASES)
+    alone = "the policy left all as they are: steps take rank 2 1.9 times as long as the others"
+    trials = [make_trial(fault="slow"), make_trial(number=1, fault="slow", phases_ms=nothing, outcome=alone)]
+    (recovery,) = recoveries(trials)
+    assert (recovery.trials, recovery.recovered, recovery.watched) == (2, 2, 1)
+    assert sentence(recovery).startswith("slow, reconfigure: 1 of 1 recovered, nobody was detached in 1, ")
+    run = make_drill(strategies=(), contract=False)
+    run.trials = trials
+    text = page_of(run).text
+    assert "The trial recovered" in text
+    assert alone in text
+
+
+def test_what_restart_does_not_show_is_said() -> None:
+    run = make_drill(strategies=("restart",))
+    assert "restart: no pace and no flight recorder are kept" in page_of(run).text
+    assert "# no pace and no flight recorder are kept: its ranks are torchrun's" in drill_lines(run.trials)
 
 
 def test_page_of_a_drill_has_what_it_needs_and_no_more() -> None:

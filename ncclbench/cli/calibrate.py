@@ -247,12 +247,15 @@ def _measure(
     Raises:
         NcclbenchError: a part ended early; those before it are whole, and it is kept as far as it came.
     """
-    from ncclbench.supervise.session import Description, Session, new_meta
+    from ncclbench.supervise.attempts import Description, new_meta
+    from ncclbench.supervise.session import Session
 
     outside_s = {}
     try:
         for number, part in enumerate(parts):
-            meta = new_meta(part.plan, Description(typed_command(), part.folder.name, datetime.now(UTC)))
+            meta = new_meta(
+                "sweep", part.plan, Description(typed_command(), part.folder.name, datetime.now(UTC))
+            )
             before_s = time.monotonic()
             with opened if number == 0 else _open(part.folder) as folder:
                 Session(

@@ -26,11 +26,13 @@ from ncclbench.cli.options import (
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import tell, told_done, write_page
+from ncclbench.cli.recording import why_off
 from ncclbench.cli.searching import one_arm
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.faults.cases import CASES
 from ncclbench.supervise.launcher import find_seat
+from ncclbench.tables.backends import find_backend
 from ncclbench.tables.faults import FAULTS
 from ncclbench.tables.strategies import STRATEGIES
 from ncclbench.terminal.streams import coloured, one_line, show, write
@@ -45,14 +47,21 @@ if TYPE_CHECKING:
 # A drill needs survivors that have somebody to talk to.
 _FEWEST_RANKS = 3
 _USUAL_RANKS = 4
+# Of --when: of steps of 2 ms and an operation nearly an hour.
+_LAST_STEP = 999_999
+# A fifth of a shorter timeout is no longer than a busy machine lets a healthy rank wait for its turn.
+_SHORTEST_TIMEOUT_S = 1.0
+_OF_CONTRACT = "gloo"
 # With only --contract on the command line nothing else is drilled.
 _OF_TRIALS = {"--fault", "--victim", "--slow-factor", "--when", "--strategy", "--trials", "--spare"}
 
 
 def _when(text: str, option: str) -> int:
-    found = re.fullmatch(r"step:(\d{1,6})", text)
+    found = re.fullmatch(r"step:(\d{1,12})", text)
     if found is None:
         raise RequestError(f"{option} {text!r} is not a step: write it like step:20")
+    if int(found[1]) > _LAST_STEP:
+        raise RequestError(f"{option} {text} is out of range: take step:0 to step:{_LAST_STEP}")
     return int(found[1])
 
 
@@ -163,13 +172,25 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         )
     if params["victim"] is not None and params["victim"] >= nranks:
         raise RequestError(f"--victim {params['victim']} is none of {nranks} ranks: take 0 to {nranks - 1}")
+    if params["timeout"] < _SHORTEST_TIMEOUT_S:
+        raise RequestError(
+            f"--timeout {params['timeout']:g}s is too short to tell a hang from a busy machine: take "
+            f"{_SHORTEST_TIMEOUT_S:g}s or longer"
+        )
     _refuse_slowest(params)
-    contract = params["contract"] or ()
+    backend, contract = arm.backend, params["contract"] or ()
     if contract and not _OF_TRIALS & set(typed_options(ctx)):
         params["strategy"] = ()
+        if params["backends"] is not None and backend != _OF_CONTRACT:
+            raise RequestError(
+                f"contract cases are of {_OF_CONTRACT}, not of {backend}: leave --backends out"
+            )
+        backend = _OF_CONTRACT
+    if find_backend(backend).device == "cuda" and not count_gpus():
+        raise RequestError(f"--backends {backend} needs GPUs, and this machine has none: take gloo")
 
     def lead(job: Job) -> int:
-        return _lead(job, arm.backend, params, contract)
+        return _lead(job, backend, params, contract)
 
     return run_job("drill", None, nranks, params["as_json"], lead)
 
@@ -180,21 +201,21 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
     from ncclbench.faults.model import ERROR_HANDLING
     from ncclbench.faults.session import drill_meta, hold_drill
     from ncclbench.store.reader import load_run
-    from ncclbench.supervise.session import Description
+    from ncclbench.supervise.attempts import Description
 
     unavailable = why_unavailable(params["strategy"], backend, job.signals)
     strategies = tuple(name for name in params["strategy"] if name not in unavailable)
     if not strategies and not contract:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
-        raise RequestError(
-            f"nothing can be drilled with {backend} here: {reasons} (--strategy rebuild needs least)"
-        )
+        raise RequestError(f"nothing can be drilled with {backend} here: {_why_nothing(unavailable)}")
     plan = _plan(job.nranks, backend, strategies, params)
     ended: NcclbenchError | None = None
     with new_run_folder(params["out"], params["label"] or "drill") as folder:
         description = Description(typed_command(), params["label"], datetime.now(UTC))
         meta = drill_meta(plan, contract, unavailable, description)
         show(f"run: {folder.path}\n{ERROR_HANDLING}={plan.error_handling} in every rank\n", sys.stderr)
+        unrecorded = why_off(os.environ)
+        if unrecorded is not None and strategies:
+            show(f"ncclbench: note: no flight recorder is kept: {unrecorded}\n", sys.stderr)
         counted: list[Any] = []
 
         def done(result: Any) -> None:
@@ -224,6 +245,14 @@ def _refuse_slowest(params: Mapping[str, Any]) -> None:
         )
 
 
+def _why_nothing(unavailable: Mapping[str, str]) -> str:
+    """Why no strategy can be had, and what could be."""
+    if len(set(unavailable.values())) == 1 and not {"rebuild", "abort"}.isdisjoint(unavailable):
+        return next(iter(unavailable.values()))
+    reasons = "; ".join(f"{name}: {reason}" for name, reason in unavailable.items())
+    return reasons if "rebuild" in unavailable else f"{reasons} (--strategy rebuild needs least)"
+
+
 def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mapping[str, Any]) -> DrillPlan:
     from ncclbench.faults.model import ERROR_HANDLING, ERROR_HANDLING_DEFAULT, DrillPlan
 
@@ -240,7 +269,7 @@ def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mappin
         slow_factor=params["slow_factor"],
         seed=params["seed"],
         share_gpu=params["share_gpu"],
-        error_handling=os.environ.get(ERROR_HANDLING, ERROR_HANDLING_DEFAULT),
+        error_handling=os.environ.get(ERROR_HANDLING) or ERROR_HANDLING_DEFAULT,
     )
 
 

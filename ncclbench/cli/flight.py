@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # More is no list of hosts.
 _MOST_HOST_BYTES = 16 << 20
+# So nobody calls a host: a hostfile that is not there.
+_HOSTFILES = (".txt", ".hosts", ".hostfile", ".list", ".conf")
 # What the first bytes of a file hold that this command may replace.
 _HEAD_BYTES = 4096
 _PAGE_MARK, _TRACE_MARK = b"ncclbench report</title>", b'"traceEvents"'
@@ -122,6 +125,8 @@ def command(
     from ncclbench.flight.overview import dump_versions, rank_states
 
     evidence = read([_dumps_in(Path(file)) for file in files])
+    if len(files) == 1:
+        evidence = _of_run(evidence, Path(files[0]))
     evidence = _of_job(evidence, hosts, ranks_per_host, world_size)
     judgement = judge(evidence)
     redactor = None
@@ -208,6 +213,21 @@ def _dumps_in(path: Path) -> Path:
     return below if (path / META_FILE).is_file() and below.is_dir() else path
 
 
+def _of_run(evidence: Evidence, path: Path) -> Evidence:
+    """The evidence with what run.json says of the ranks, where the dumps are those of a run."""
+    from ncclbench.report.flight.runs import hosts_of
+    from ncclbench.store.folder import META_FILE
+    from ncclbench.store.meta import read_meta, read_plan
+
+    if _dumps_in(path) == path:
+        return evidence
+    with suppress(RequestError):  # dumps can be read without it
+        meta = read_meta(path / META_FILE)
+        hosts = hosts_of(meta.get("environment") or {})
+        return replace(evidence, nranks=read_plan(meta, path / META_FILE).nranks, host_of=hosts)
+    return evidence
+
+
 def _of_job(
     evidence: Evidence, hosts: str | None, ranks_per_host: int | None, world_size: int | None
 ) -> Evidence:
@@ -223,34 +243,9 @@ def _of_job(
         evidence = replace(evidence, nranks=world_size)
     if hosts is None:
         return evidence
-    text = _host_text(hosts)
-    return replace(evidence, host_of=_placed(text, ranks_per_host, evidence.nranks))
+    from ncclbench.flight.hosts import place_ranks
 
-
-def _placed(text: str, ranks_per_host: int | None, nranks: int | None) -> dict[int, str]:
-    """The host of each rank; of hosts that do not say how many they have, all have as many.
-
-    Raises:
-        RequestError: it is no list of hosts, or there is no telling how many ranks each has.
-    """
-    from ncclbench.flight.hosts import MOST_RANKS, parse_hosts
-
-    if ranks_per_host is not None:
-        return parse_hosts(text, ranks_per_host)
-    single = parse_hosts(text, 1)
-    nhosts = len(set(single.values()))
-    # Lines that name a host for each rank of it, or hosts of one rank each, need no number.
-    if nranks is None or nhosts < len(single) or nranks <= nhosts:
-        return single
-    if nhosts * nranks <= MOST_RANKS:
-        slots = parse_hosts(text, nranks)
-        if len(slots) == nranks:  # their lines say it
-            return slots
-    if nranks % nhosts:
-        raise RequestError(
-            f"{nranks} ranks on {nhosts} hosts: say how they are placed with --ranks-per-host N"
-        )
-    return parse_hosts(text, nranks // nhosts)
+    return replace(evidence, host_of=place_ranks(_host_text(hosts), ranks_per_host, evidence.nranks))
 
 
 def _host_text(hosts: str) -> str:
@@ -262,7 +257,7 @@ def _host_text(hosts: str) -> str:
     file = Path(hosts)
     try:
         if not file.is_file():
-            if "/" in hosts:
+            if "/" in hosts or file.suffix in _HOSTFILES:
                 raise RequestError(f"--hosts: there is no file {hosts}")
             return hosts
         with file.open("rb") as stream:

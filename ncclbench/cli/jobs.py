@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ncclbench.cli.output import show_failure
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.variables import without_secrets
-from ncclbench.errors import EXIT_FAILED, NcclbenchError
+from ncclbench.errors import EXIT_FAILED, NcclbenchError, RequestError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
 
@@ -18,6 +20,17 @@ if TYPE_CHECKING:
 
 # Where neither a launcher nor --nproc-per-node says how many ranks there are, and no GPU does.
 _USUAL_RANKS = 2
+
+
+# What torch can read of variables that every process group looks at, and in words: where it cannot, importing
+# torch.distributed raises, or a group that is made never comes back (torch 2.15).
+_READ_BY_TORCH = {
+    "TORCH_DISTRIBUTED_DEBUG": (r"(off|info|detail)?", "OFF, INFO or DETAIL"),
+    **dict.fromkeys(
+        ("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), (r"[+-]?\d{1,9}", "a number of entries")
+    ),
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": (r"[0-3]?", "0, 1, 2 or 3"),
+}
 
 
 def rank_count(seat: Seat | None, nproc_per_node: int | None) -> int:
@@ -33,6 +46,20 @@ def typed_command() -> list[str]:
     return ["ncclbench", *without_secrets(words)]
 
 
+def _refuse_unreadable(environ: Mapping[str, str]) -> None:
+    """Refuse what torch cannot read: it would stop with an error of its own, or wait for ever.
+
+    Raises:
+        RequestError: a variable has a value that torch takes for none.
+    """
+    for name, (values, words) in _READ_BY_TORCH.items():
+        value = environ.get(name)
+        if value is not None and not re.fullmatch(values, value, re.IGNORECASE):
+            raise RequestError(
+                f"{name}={value!r} is nothing that torch can read: set it to {words}, or unset it"
+            )
+
+
 def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: Callable[[Job], int]) -> int:
     """Meet the other supervisors, lead or follow, and end with one code on every rank.
 
@@ -40,7 +67,11 @@ def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: C
         command: its name, for the failure document.
         nranks: world size where one supervisor has all ranks.
         lead: what rank 0 does; returns its exit code.
+
+    Raises:
+        RequestError: a variable of torch's has a value that it cannot read.
     """
+    _refuse_unreadable(os.environ)
     with EndSignals() as signals:
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join

@@ -44,8 +44,8 @@ def run_program(
         RequestError: the preflight forbids it, an arm cannot be had, or nothing of the run can be read.
     """
     from ncclbench.store.reader import load_run
+    from ncclbench.supervise.attempts import Description
     from ncclbench.supervise.programs import hold_program, program_meta
-    from ncclbench.supervise.session import Description
 
     ended: NcclbenchError | None = None
     with new_run_folder(params["out"], params["label"] or kind) as folder:

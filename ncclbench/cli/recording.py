@@ -31,10 +31,12 @@ def has_dumps(run: Path) -> bool:
 
 
 def _checked(typed: Any, name: str) -> bool:
-    reason = why_off(os.environ) if typed else None
+    if not typed:
+        return False
+    reason = why_off(os.environ)
     if reason is not None:
         raise RequestError(f"{name}: {reason}")
-    return bool(typed)
+    return True
 
 
 recorder_choice = option(

@@ -146,12 +146,13 @@ def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
 
 def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
     """Rank 0: measure, then write and show what came of it, also when it ended early."""
-    from ncclbench.supervise.session import Description, Session, new_meta
+    from ncclbench.supervise.attempts import Description, new_meta
+    from ncclbench.supervise.session import Session
     from ncclbench.terminal.show import TerminalListener
 
     former = work.former
     if former is None:
-        meta = new_meta(work.plan, Description(typed_command(), params["label"], datetime.now(UTC)))
+        meta = new_meta("sweep", work.plan, Description(typed_command(), params["label"], datetime.now(UTC)))
     else:
         meta = former.meta
     listener = TerminalListener(

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 
 from ncclbench.plan.memory import last_level_cache_bytes
+from ncclbench.units import runs_of
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
@@ -149,13 +150,7 @@ def physical_cores(cores: Iterable[int], cpus: Path = _CPUS) -> int:
 
 def format_ranges(numbers: Iterable[int]) -> str:
     """Numbers as the kernel lists processors: 0, 1, 2, 8 is "0-2,8"."""
-    runs: list[list[int]] = []
-    for number in sorted(set(numbers)):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs_of(numbers))
 
 
 def parse_ranges(text: str) -> set[int]:

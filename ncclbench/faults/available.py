@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from ncclbench.errors import MeasurementError
+from ncclbench.faults.shortening import shortened
+from ncclbench.supervise.rendezvous import Rendezvous, meet_alone
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slots
 from ncclbench.tables.backends import find_backend
@@ -31,10 +32,10 @@ def why_unavailable(strategies: Sequence[str], backend: str, signals: EndSignals
     """
     entries = [STRATEGIES[name] for name in strategies]
     wanted = {entry.needs for entry in entries if _fixed_reason(entry, backend) is None}
-    refused = _ask(sorted(need for need in wanted if need in _ASKING), backend, signals)
+    refused = _ask(sorted({_question_of(need) for need in wanted}), backend, signals)
     reasons = {}
     for entry in entries:
-        reason = _fixed_reason(entry, backend) or refused.get(str(entry.needs))
+        reason = _fixed_reason(entry, backend) or refused.get(_question_of(entry.needs))
         if reason is not None:
             reasons[entry.name] = reason
     return reasons
@@ -49,22 +50,26 @@ def _fixed_reason(strategy: Strategy, backend: str) -> str | None:
     return None
 
 
+def _question_of(need: str | None) -> str:
+    """What is asked: where a strategy needs nothing else, whether there can be a group at all."""
+    return need if need is not None and need in _ASKING else "group"
+
+
 def _ask(needs: Sequence[str], backend: str, signals: EndSignals) -> dict[str, str]:
     """What a group refuses, by need, in torch's words."""
     refused: dict[str, str] = {}
     for need in needs:
-        with tempfile.TemporaryDirectory(prefix="ncclbench-ask-") as folder:
-            reason = _ask_one(_ASKING[need], backend, f"{folder}/store", signals)
+        reason = _ask_one(_ASKING[need], backend, meet_alone(), signals)
         if reason is not None:
             refused[need] = reason
     return refused
 
 
-def _ask_one(question: _Question, backend: str, path: str, signals: EndSignals) -> str | None:
+def _ask_one(question: _Question, backend: str, meeting: Rendezvous, signals: EndSignals) -> str | None:
     """What rank 0 of a group as small as the question allows says."""
 
     def work(rank: int, pipe: Connection) -> None:
-        pipe.send((_answer(question, backend, rank, path),))
+        pipe.send((_answer(question, backend, rank, meeting),))
         # A group of some backends aborts its process at its end; a second rank stays until it is ended.
         if rank == 0:
             os._exit(0)
@@ -85,7 +90,7 @@ def _ask_one(question: _Question, backend: str, path: str, signals: EndSignals) 
     raise MeasurementError(f"a {backend} group that was asked did not answer within {_ASK_S:.0f} s")
 
 
-def _answer(question: _Question, backend: str, rank: int, path: str) -> str | None:
+def _answer(question: _Question, backend: str, rank: int, meeting: Rendezvous) -> str | None:
     """In a process of its own, since a group cannot be asked before it is made."""
     import torch.distributed as dist
 
@@ -105,13 +110,13 @@ def _answer(question: _Question, backend: str, rank: int, path: str) -> str | No
             backend_name(entry),
             rank=rank,
             world_size=question.nranks,
-            store=dist.FileStore(path, question.nranks),  # type: ignore[attr-defined]
+            store=meeting.worker_store(0),
             timeout=timedelta(seconds=_ASK_S),
             **question.options,
         )
         return question.ask(dist) if rank == 0 else None
     except Exception as error:  # whatever a backend raises is the reason
-        return f"torch says: {first_line(error)}"
+        return f"torch says: {shortened(first_line(error))}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +158,7 @@ def _refuses_shrink(dist: Any) -> str | None:
 
 
 _ASKING = {
+    "group": _Question(1, {}, lambda dist: None, lambda dist: None),
     "reconfigure": _Question(1, {"enable_reconfigure": True}, _no_reconfigure, _refuses_reconfigure),
     # A group of one cannot shrink, whatever its backend.
     "shrink": _Question(2, {}, _no_shrink, _refuses_shrink),

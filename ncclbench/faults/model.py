@@ -31,6 +31,10 @@ SILENCE_PART = 0.2
 COMPUTE_S = 0.002
 SLOW_FACTOR = 10.0
 
+# Detaching and replacing cost about as much as some seconds of slow steps: less than this is left alone, as
+# a factor of the time of a step.
+LEAST_RATIO = 2.0
+
 
 @dataclass(frozen=True, slots=True)
 class DrillPlan:
@@ -112,6 +116,19 @@ class TrialRequest:
 RunTrial = Callable[[TrialRequest], DrillTrial]
 
 
+@dataclass(frozen=True, slots=True)
+class Spared:
+    """What a policy says where it detaches nobody.
+
+    Attributes:
+        rank: who is late, though not by enough; None where nobody is late.
+        words: why, as in "the policy left it alone: ...".
+    """
+
+    rank: int | None
+    words: str
+
+
 class Policy(Protocol):
     """Says which rank is too slow, by waiting times alone; ``straggler.make_policy(plan)`` makes one."""
 
@@ -124,4 +141,12 @@ class Policy(Protocol):
             waits_us: by rank, what each spent in the all_reduce of the newest steps that all ranks have
                 done, at most 64 of them, the oldest first, the same steps for each. Whoever comes last
                 waits least.
+        """
+
+    def why_not(self, waits_us: Mapping[int, Sequence[float]], steps: int) -> Spared | None:
+        """Why nobody is to be detached, once enough steps were seen for that; None before.
+
+        Args:
+            waits_us: as for ``look``.
+            steps: that all ranks have done since the policy began to look.
         """

@@ -94,6 +94,8 @@ class Orchestrator:
         self._of_rank[victim] = slot
         self._inbox[victim] = self._inbox.pop(place)
         self.gone.pop(victim, None)
+        if place in self.gone:  # a spare that did not live until it was wanted
+            self.gone[victim] = self.gone.pop(place)
         self._seats[victim] = self._stamps.seat(place)
         self.order([victim], Prepare())
 
@@ -192,11 +194,11 @@ class Orchestrator:
                         answers[rank] = found
             if len(answers) == len(ranks):
                 return answers
-            self._refuse_ended([rank for rank in ranks if rank not in answers], doing)
+            self.refuse_ended([rank for rank in ranks if rank not in answers], doing)
             left_s = deadline - time.monotonic()
             if left_s <= 0:
-                missing = ", ".join(str(rank) for rank in ranks if rank not in answers)
-                raise Broken(f"rank {missing} did not finish within {within_s:.0f} s {doing}")
+                missing = ", ".join(self._name(rank) for rank in ranks if rank not in answers)
+                raise Broken(f"{missing} did not finish within {within_s:.0f} s {doing}")
             self.hear(min(left_s, 0.5))
 
     def take(self, rank: int, kind: type[Kind]) -> Kind | None:
@@ -211,15 +213,24 @@ class Orchestrator:
         """Whether an answer of that kind has come from a rank and was not taken yet."""
         return any(isinstance(answer, kind) for answer in self._inbox[rank])
 
-    def _refuse_ended(self, ranks: Iterable[int], doing: str) -> None:
+    def refuse_ended(self, ranks: Iterable[int], doing: str) -> None:
+        """Refuse to go on where one of the ranks has ended.
+
+        Raises:
+            Broken: it has, or was ended by an exception.
+        """
         for rank in ranks:
             raised = self.take(rank, Raised)
             if raised is not None:
-                raise Broken(f"rank {rank} {doing}: {raised.text}")
+                raise Broken(f"{self._name(rank)} {doing}: {raised.text}")
             if rank in self.gone:
-                slot = self._of_rank[rank]
-                words = slot.last_words()
-                raise Broken(f"rank {rank} {self.gone[rank]} {doing}: {words}")
+                words = self._of_rank[rank].last_words()
+                raise Broken(f"{self._name(rank)} {self.gone[rank]} {doing}: {words}")
+
+    def _name(self, rank: int) -> str:
+        """In words; a replacement has the number of the rank whose place it takes."""
+        is_replacement = self._of_rank[rank].rank == self._plan.nranks
+        return f"the replacement of rank {rank}" if is_replacement else f"rank {rank}"
 
     def signal(self, rank: int, number: signal.Signals) -> None:
         """Send a signal to a rank's process."""

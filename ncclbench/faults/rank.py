@@ -180,8 +180,10 @@ class _Rank:
 
 
 def _torch_words(error: RuntimeError) -> str:
-    """What torch says, without its source position, its advice and ports that are others each time."""
+    """What torch says, without its source position, its advice and what is another each time."""
     words = re.sub(r"^\[[^\]]*\]\s*", "", first_line(error)).partition(". ")[0]
+    # Which of the two it waits in depends on how far the ring has come.
+    words = re.sub(r"for (?:send|recv) operation", "for a send or recv", words)
     return re.sub(r"(\[[\d.:a-f]+\]):\d+", r"\1", words)
 
 

@@ -12,7 +12,6 @@ import json
 import os
 import select
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -23,6 +22,7 @@ from typing import Any
 import ncclbench
 from ncclbench.errors import MeasurementError
 from ncclbench.faults.heir import heir
+from ncclbench.faults.keeper import kept_folder
 from ncclbench.faults.model import ERROR_HANDLING, MARKER, DrillPlan, TrialRequest
 from ncclbench.faults.restarted import RestartRequest, words_file
 from ncclbench.faults.shortening import shortened
@@ -61,8 +61,7 @@ def run_trial(request: TrialRequest) -> DrillTrial:
         Interrupted: an ending signal came. No process of torchrun is left in any case.
     """
     plan = request.plan
-    with tempfile.TemporaryDirectory(prefix="ncclbench-restart-") as name, heir(), Slots() as slots:
-        folder = Path(name)
+    with kept_folder("ncclbench-restart-") as folder, heir(), Slots() as slots:
         job = _Job(folder, plan)
         slots.start([0], Board(1), lambda slot, pipe: _become_torchrun(request, folder, pipe))
         _look_on(job, slots.slots[0], slots, request)

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from ncclbench import __version__
 from ncclbench.environment.preflight import findings
-from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
+from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.faults.drill import run_drill
 from ncclbench.faults.model import DrillPlan
 from ncclbench.plan.model import Arm, unplanned
 from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import encode_line
-from ncclbench.store.model import RUN_SCHEMA
+from ncclbench.supervise.attempts import Description, begin_attempt, end_attempt, new_meta
 from ncclbench.supervise.capture import FLIGHT_FOLDER
 from ncclbench.supervise.environment_run import gather
 from ncclbench.supervise.launch import Job
-from ncclbench.supervise.session import Description
 
 Result = DrillTrial | ContractOutcome
 
@@ -34,20 +30,9 @@ def drill_meta(
         contract: names in CASES.
         unavailable: strategies that were asked for and cannot be had, and why.
     """
-    return {
-        "schema": RUN_SCHEMA,
-        "kind": "drill",
-        "ncclbench": __version__,
-        "label": description.label,
-        "created": description.created.isoformat(timespec="seconds"),
-        "command": list(description.command),
-        "plan": unplanned((Arm(plan.backend, plan.backend),), plan.nranks).to_json(),
-        "asked": {**plan.to_json(), "contract": list(contract)},
-        "unavailable": unavailable,
-        "status": "running",
-        "message": None,
-        "attempts": [],
-    }
+    planned = unplanned((Arm(plan.backend, plan.backend),), plan.nranks)
+    asked = {**plan.to_json(), "contract": list(contract)}
+    return new_meta("drill", planned, description, asked=asked, unavailable=unavailable)
 
 
 def hold_drill(
@@ -70,8 +55,7 @@ def hold_drill(
         Interrupted, MeasurementError: a signal came, or a trial did not come as far as its fault. What was
             done before is kept.
     """
-    meta["attempts"].append({"started": _now(), "ended": None, "launcher": job.launcher, "message": None})
-    folder.write_meta(meta)
+    begin_attempt(folder, meta, job.launcher)
     try:
         environment = gather(job, share_gpu=plan.share_gpu, timeout_s=plan.timeout_s)["environment"]
         found = findings(environment, nranks=plan.nranks, backends=[plan.backend], share_gpu=plan.share_gpu)
@@ -95,17 +79,6 @@ def hold_drill(
 
                 run_contract(contract, keep, job.signals, plan.timeout_s)
     except NcclbenchError as error:
-        _end(folder, meta, "interrupted" if isinstance(error, Interrupted) else "failed", str(error))
+        end_attempt(folder, meta, error)
         raise
-    _end(folder, meta, "complete", None)
-
-
-def _end(folder: RunFolder, meta: dict[str, Any], status: str, message: str | None) -> None:
-    meta["status"], meta["message"] = status, message
-    meta["attempts"][-1] |= {"ended": _now(), "message": message}
-    with contextlib.suppress(MeasurementError) if status != "complete" else contextlib.nullcontext():
-        folder.write_meta(meta)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    end_attempt(folder, meta, None)

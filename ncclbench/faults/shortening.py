@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 
 _LONGEST = 160
-# A place in torch's sources; the prefix of a store that nobody else sees.
-_PLACES = re.compile(r"\[/?[\w./+-]+:\d+\] ?|/ncclbench-[0-9a-f]+/launch\d+/")
+# A place in torch's sources, of gloo's with the condition that did not hold; the prefix of a store that
+# nobody else sees.
+_PLACES = re.compile(
+    r"\[enforce fail at [^\]]*\] .*?\. |\[/?[\w./+-]+:\d+\] ?|/ncclbench-[0-9a-f]+/launch\d+/"
+)
 
 
 def shortened(error: str) -> str:

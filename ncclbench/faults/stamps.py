@@ -108,10 +108,10 @@ class Stamps:
         os.close(self.descriptor)
 
 
-def common_waits_us(seats: Mapping[int, Seat]) -> Mapping[int, Sequence[float]]:
-    """By rank, the waits of the newest steps that all ranks have done, the oldest first."""
+def common_waits_us(seats: Mapping[int, Seat], since: int = 0) -> Mapping[int, Sequence[float]]:
+    """By rank, the waits of the newest steps from ``since`` on that all have done, the oldest first."""
     end = min(seat.steps for seat in seats.values())
     most = max(seat.steps for seat in seats.values())
     # A rank that is ahead has begun to overwrite its oldest.
-    start = max(0, most + 1 - KEPT_WAITS)
+    start = min(end, max(since, most + 1 - KEPT_WAITS))
     return {rank: seat.waits_us(start, end) for rank, seat in seats.items()}

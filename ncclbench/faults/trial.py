@@ -14,11 +14,10 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Literal
 
-from ncclbench.environment.host import format_ranges
 from ncclbench.errors import MeasurementError
-from ncclbench.faults.model import DrillPlan, TrialRequest
+from ncclbench.faults.model import LEAST_RATIO, DrillPlan, Spared, TrialRequest
 from ncclbench.faults.orchestrator import START_S, Broken, Orchestrator
-from ncclbench.faults.signs import await_sign
+from ncclbench.faults.signs import await_sign, busy_words, mistaken, told_alike
 from ncclbench.faults.talk import (
     Burst,
     End,
@@ -93,6 +92,7 @@ class _Trial:
         self._stopped: Mapping[int, Stopped] = {}
         self._bandwidth_GBs: dict[Stage, float] = {}
         self._steps_per_s: dict[Stage | Literal["slow"], float] = {}
+        self._is_spared = False
         self.outcome: str | None = None
 
     @property
@@ -126,8 +126,11 @@ class _Trial:
         limit_s = self._plan.timeout_s
         while not condition():
             self._ranks.hear(_LOOK_S)
-            if not condition() and self._victim_seat.silent_s > limit_s:
-                raise Broken(f"rank {self._plan.victim} did not step for {limit_s:.0f} s")
+            if condition():
+                return
+            self._ranks.refuse_ended(self._everybody, "while stepping")
+            if self._victim_seat.silent_s > limit_s:
+                raise Broken(f"rank {self._plan.victim} did not step for {limit_s:.0f} s{busy_words()}")
 
     def recover(self) -> None:
         """Go through the phases of the strategy.
@@ -139,6 +142,14 @@ class _Trial:
             self._do_nothing()
             return
         survivors, victim = self._plan.survivors, self._plan.victim
+        sign = await_sign(self._request, self._ranks)
+        if self._plan.fault == "slow":
+            self._slow_pace()
+        if isinstance(sign, Spared):
+            self._leave_alone(sign)
+            return
+        if sign.rank != victim:
+            raise Broken(mistaken(sign, victim))
         self._detach(survivors, victim)
         self._form(survivors, "n_minus_1")
         self._measure(survivors, "n_minus_1")
@@ -148,14 +159,9 @@ class _Trial:
             self._ranks.order(survivors, End())
 
     def _detach(self, survivors: tuple[int, ...], victim: int) -> None:
-        """From the fault to the decision who is left."""
+        """From the sign of the fault to the decision who is left."""
         ranks = self._ranks
-        blamed = await_sign(self._request, ranks)
-        if blamed != victim:
-            raise Broken(f"rank {blamed} was taken for the failed one, and it was rank {victim}")
         if self._plan.fault == "slow":
-            slow_s = (time.monotonic_ns() - self._fault_ns) / 1e9
-            self._steps_per_s["slow"] = (self._victim_seat.steps - self._fault_step) / slow_s
             # Nothing is broken, so that all, the slow one among them, can leave at the same step.
             self._pause(self._everybody)
             ranks.order([victim], End())
@@ -167,6 +173,22 @@ class _Trial:
             self._take_handles(stopped)
             self._stopped = stopped
         self._decision_ns = time.monotonic_ns()
+
+    def _slow_pace(self) -> None:
+        """Steps in a second from the fault until now."""
+        slow_s = (time.monotonic_ns() - self._fault_ns) / 1e9
+        self._steps_per_s["slow"] = (self._victim_seat.steps - self._fault_step) / slow_s
+
+    def _leave_alone(self, spared: Spared) -> None:
+        """Nobody is detached, as it should be where the victim is not slow enough for that.
+
+        Raises:
+            Broken: the victim is slow enough, and was not seen.
+        """
+        if spared.rank is None and self._plan.slow_factor >= LEAST_RATIO:
+            raise Broken(f"the policy did not find rank {self._plan.victim}: {spared.words}{busy_words()}")
+        self._is_spared = True
+        self.outcome = f"the policy left all as they are: {spared.words}"
 
     def _replace(self, survivors: tuple[int, ...], victim: int) -> None:
         """From a group that works without the victim to one with its replacement."""
@@ -230,7 +252,6 @@ class _Trial:
         plan, ranks = self._plan, self._ranks
         limit_s = self._limit_s if self._phases else _SLOW_S
         deadline = time.monotonic() + limit_s
-        before = self._victim_seat.steps
         told: dict[int, Stopped | Raised] = {}
         while time.monotonic() < deadline and len(told) < len(plan.survivors):
             ranks.hear(_LOOK_S)
@@ -239,18 +260,11 @@ class _Trial:
                 if answer is not None:
                     told[rank] = answer
         if not self._phases and not told:
-            steps = self._victim_seat.steps - before
-            self._steps_per_s["slow"] = steps / limit_s
-            self.outcome = (
-                f"nobody is told: all go at the pace of rank {plan.victim}, {steps} steps in {limit_s:.0f} s"
-            )
+            self._slow_pace()
+            self.outcome = f"nobody is told: all go at the pace of rank {plan.victim}"
             return
-        ranks_by_words: dict[str, list[int]] = {}
-        for rank in plan.survivors:
-            ranks_by_words.setdefault(self._torch_said(rank, told.get(rank), limit_s), []).append(rank)
-        self.outcome = "; ".join(
-            f"rank{'' if len(said) == 1 else 's'} {format_ranges(said)} {words}"
-            for words, said in ranks_by_words.items()
+        self.outcome = told_alike(
+            {rank: self._torch_said(rank, told.get(rank), limit_s) for rank in plan.survivors}
         )
 
     def _torch_said(self, rank: int, answer: Stopped | Raised | None, limit_s: float) -> str:
@@ -290,7 +304,7 @@ class _Trial:
                 str(rank): self._since_ms(seat.at_ns("notice")) for rank, seat in self._survivor_seats.items()
             },
             correct=not any(seat.wrong_count for seat in seats),
-            recovered=all(phases_ms[name] is not None for name in self._phases),
+            recovered=self._is_spared or all(phases_ms[name] is not None for name in self._phases),
             outcome=self.outcome,
             before_GBs=self._bandwidth_GBs.get("start"),
             during_GBs=self._bandwidth_GBs.get("n_minus_1"),

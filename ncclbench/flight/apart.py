@@ -124,7 +124,7 @@ def _packed_dump(dump: Dump) -> tuple[Any, ...]:
     frames = {frame: None for stack in stacks.values() for frame in stack}
     frame_places = {id(frame): place for place, frame in enumerate(frames)}
     return (
-        (dump.rank, dump.source, dump.version, dump.is_wrapped, dump.taken_ns),
+        (dump.rank, dump.source, dump.version, dump.is_wrapped, dump.taken_ns, dump.written_ns),
         [(name, _status(status)) for name, status in dump.groups.items()],
         list(zip(*map(_ROW, dump.operations), strict=True)),
         [(frame.function, frame.file, frame.line) for frame in frames],
@@ -150,7 +150,7 @@ def _unpacked_dump(
     stacks: Sequence[Sequence[int]],
     places: Sequence[int],
 ) -> Dump:
-    rank, source, version, is_wrapped, taken_ns = head
+    rank, source, version, is_wrapped, taken_ns, written_ns = head
     made = [pool.frame(*frame) for frame in frames]
     shared = [pool.stack([made[place] for place in stack]) for stack in stacks]
     for index in _NUMBERED if columns else ():
@@ -163,6 +163,7 @@ def _unpacked_dump(
         operations=tuple(made_operations(*columns, map(shared.__getitem__, places)) if columns else ()),
         is_wrapped=is_wrapped,
         taken_ns=taken_ns,
+        written_ns=written_ns,
     )
 
 

@@ -22,6 +22,7 @@ class Case:
         waiting: those arrived that were in it when their dump was taken.
         differs: "collective", "size", "dtype", "root" or "splits"; None where some are only missing.
         is_certain: False where healthy ranks could leave the same behind.
+        doubt: why it is not certain, where that is to be said.
         is_past: all went on for several operations that agree.
         is_lonely: members are lacking that are not recorded.
         crossed: the other cases of a cycle, in which each waits for a rank that waits in the next.
@@ -42,6 +43,7 @@ class Case:
     waiting: frozenset[int] = frozenset()
     differs: str | None = None
     is_certain: bool = True
+    doubt: str | None = None
     is_past: bool = False
     is_lonely: bool = False
     crossed: tuple[Case, ...] = ()

@@ -13,6 +13,7 @@ from typing import Any
 
 from ncclbench.errors import RequestError
 from ncclbench.flight.apart import Found, nprocesses, read_apart
+from ncclbench.flight.doubles import chosen
 from ncclbench.flight.entries import read_entries
 from ncclbench.flight.files import find_files, read_file, unpacked
 from ncclbench.flight.groups import MOST_RANKS, Members, read_groups
@@ -43,7 +44,7 @@ _WRONG_RECORDER = (
 def read(paths: Sequence[Path], hosts: Mapping[int, str] | None = None) -> Evidence:
     """What is in files and folders.
 
-    Of one recorder of one rank the fuller dump is taken; what was not taken is in ``refused``.
+    Of one recorder of one rank the fuller dump of the newest job is taken; what was not is in ``refused``.
 
     Args:
         paths: files, packed with gzip or not, or folders of them.
@@ -66,7 +67,7 @@ def read(paths: Sequence[Path], hosts: Mapping[int, str] | None = None) -> Evide
                 reason = f"and {len(files) - count} more were not read: {MOST_OPERATIONS:,} operations were"
                 refused.append(Refused(cleaned(str(files[count][0]), MOST_PATH), reason))
                 break
-        kept, doubles = _fullest(dumps)
+        kept, doubles = chosen(dumps)
     refused = _summed(_needed(refused, kept) + doubles)
     if not kept:
         raise RequestError(_nothing(paths, refused))
@@ -98,11 +99,12 @@ class _Reader:
         path, is_named = file
         source = cleaned(str(path), MOST_PATH)
         try:
-            return self.read(read_file(path, is_named), source)
+            content, written_ns = read_file(path, is_named)
         except ValueError as error:
             return [], [Refused(source, str(error))]
+        return self.read(content, source, written_ns)
 
-    def read(self, content: bytes, source: str) -> Found:
+    def read(self, content: bytes, source: str, written_ns: int | None = None) -> Found:
         try:
             content = unpacked(content)
             documents = _documents(content)
@@ -118,7 +120,7 @@ class _Reader:
                 refused.append(Refused(place, str(error)))
                 continue
             if dump is not None:
-                dumps.append(dump)
+                dumps.append(replace(dump, written_ns=written_ns))
             refused += [Refused(place, problem) for problem in problems]
         return dumps, refused
 
@@ -187,40 +189,6 @@ def _is_wrapped(operations: Sequence[Operation]) -> bool:
     return any(sequence > 1 for sequence in first.values())
 
 
-def _recorder(dump: Dump) -> tuple[int, str] | None:
-    """Rank and backend, or None where they are not known."""
-    if dump.rank is None or not dump.operations:
-        return None
-    return dump.rank, dump.operations[-1].backend
-
-
-def _fullest(dumps: Sequence[Dump]) -> tuple[list[Dump], list[Refused]]:
-    """Of each recorder the dump that knows most; empty ones only of ranks of which there is nothing else."""
-    best: dict[tuple[int, str], Dump] = {}
-    for dump in dumps:
-        key = _recorder(dump)
-        if key is not None and (key not in best or _fullness(dump) > _fullness(best[key])):
-            best[key] = dump
-    known = {rank for rank, _ in best}
-    kept: list[Dump] = []
-    refused: list[Refused] = []
-    for dump in dumps:
-        key = _recorder(dump)
-        if key is not None and best[key] is not dump:
-            refused.append(Refused(dump.source, f"rank {key[0]} has a fuller dump: {best[key].source}"))
-        elif dump.operations or dump.rank is None or dump.rank not in known:
-            if not dump.operations and dump.rank is not None:
-                known.add(dump.rank)
-            kept.append(dump)
-    return kept, refused
-
-
-def _fullness(dump: Dump) -> tuple[int, int, int]:
-    """How late, how long and how closely it tells."""
-    last = dump.operations[-1]
-    return last.record, len(dump.operations), len(last.frames)
-
-
 def _needed(refused: Sequence[Refused], dumps: Sequence[Dump]) -> list[Refused]:
     """Without recorders that hold nothing of ranks of which another recorder's dump is there."""
     known = {dump.rank for dump in dumps}
@@ -235,7 +203,7 @@ def _summed(refused: Sequence[Refused]) -> list[Refused]:
     """Many files of one folder that were refused for one reason, but for numbers and names, in one line."""
     alike: dict[tuple[Path, str], list[Refused]] = defaultdict(list)
     for one in refused:
-        reason = re.sub(r"\d+|(?<=has a fuller dump: ).*", "", one.reason)
+        reason = re.sub(r"\d+|(?<=has a fuller dump: ).*|(?<=or a later start: ).*", "", one.reason)
         alike[Path(one.source).parent, reason].append(one)
     told: list[Refused] = []
     for (folder, _), many in alike.items():

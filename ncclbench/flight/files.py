@@ -41,8 +41,8 @@ def find_files(paths: Sequence[Path]) -> tuple[list[tuple[Path, bool]], list[Ref
     return list(found.items()), refused
 
 
-def read_file(path: Path, is_named: bool) -> bytes:
-    """What is in a file, unpacked if it is packed.
+def read_file(path: Path, is_named: bool) -> tuple[bytes, int]:
+    """What is in a file, and when it was last written (UNIX nanoseconds).
 
     Raises:
         ValueError: it is no plain file, empty, too large, or cannot be read; in a few words.
@@ -65,7 +65,7 @@ def read_file(path: Path, is_named: bool) -> bytes:
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from None
     _check_size(len(content))
-    return content
+    return content, found.st_mtime_ns
 
 
 def unpacked(content: bytes) -> bytes:

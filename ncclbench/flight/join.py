@@ -14,6 +14,9 @@ from dataclasses import dataclass, replace
 from ncclbench.flight.members import Membership, memberships
 from ncclbench.flight.model import Dump, Evidence, Operation
 
+# Times of files are as coarse as the kernel's clock.
+CLOCK_NS = 20_000_000
+
 
 def is_done(operation: Operation) -> bool:
     """Whether nobody waits in it any more: completed, or given up."""
@@ -120,6 +123,7 @@ class Joined:
         missing: ranks of the world, or of any group, without one.
         wrapped: ranks of which a ring had wrapped.
         taken_ns: when each rank's dump was taken, where it tells.
+        latest_ns: when it was taken at the latest: as it tells, or when its file was written.
         newest: each rank's last operation in all its groups.
     """
 
@@ -128,6 +132,7 @@ class Joined:
     missing: tuple[int, ...]
     wrapped: frozenset[int]
     taken_ns: dict[int, int]
+    latest_ns: dict[int, int]
     newest: dict[int, Operation]
 
 
@@ -169,8 +174,29 @@ def join(evidence: Evidence) -> Joined:
     taken = {
         dump.rank: dump.taken_ns for dump in dumps if dump.rank is not None and dump.taken_ns is not None
     }
+    latest = {rank: _latest_ns(dumps_of, newest.get(rank)) for rank, dumps_of in _by_rank(dumps).items()}
+    known = {rank: moment for rank, moment in latest.items() if moment is not None}
     world = set(range(nranks)).union(*(group.members for group in groups))
-    return Joined(tuple(groups), ranks, tuple(sorted(world - ranks)), wrapped, taken, newest)
+    return Joined(tuple(groups), ranks, tuple(sorted(world - ranks)), wrapped, taken, known | taken, newest)
+
+
+def _by_rank(dumps: Iterable[Dump]) -> dict[int, list[Dump]]:
+    found: dict[int, list[Dump]] = defaultdict(list)
+    for dump in dumps:
+        if dump.rank is not None:
+            found[dump.rank].append(dump)
+    return found
+
+
+def _latest_ns(dumps: Iterable[Dump], newest: Operation | None) -> int | None:
+    """When a rank's dumps were taken at the latest; None where that is not known.
+
+    A file that is older than what is in it is of another clock.
+    """
+    written = [dump.written_ns for dump in dumps if dump.written_ns is not None]
+    if not written or newest is None or max(written) < newest.created_ns - CLOCK_NS:
+        return None
+    return max(*written, newest.created_ns)
 
 
 def _current(seen: dict[int, list[Operation]]) -> dict[int, list[Operation]]:

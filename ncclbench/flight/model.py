@@ -104,6 +104,7 @@ class Dump:
         operations: in the order of ``record``.
         is_wrapped: older entries were overwritten.
         taken_ns: wall clock, where the dump tells; None elsewhere.
+        written_ns: when its file was last written, so it was not taken later; None where it is no file's.
     """
 
     rank: int | None
@@ -113,6 +114,7 @@ class Dump:
     operations: tuple[Operation, ...]
     is_wrapped: bool
     taken_ns: int | None = None
+    written_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from typing import Any
 from ncclbench.flight.join import is_done
 from ncclbench.flight.model import Dump, Evidence, Finding, Judgement, Operation
 from ncclbench.flight.words import place
+from ncclbench.units import runs_of
 
 # Parts in a finding, those to blame first; the last two are of ranks that no finding names.
 MISSING, MISMATCHED, CAME, NO_DUMP, NOTHING = "did not come", "issued another", "came", "left no dump", ""
@@ -64,12 +65,7 @@ def rank_text(rank: int, host: str | None) -> str:
 
 def ranks_text(ranks: Iterable[int], most: int = 6) -> str:
     """Ranks with neighbours drawn together, cut after so many pieces: 0-6, 9 and 12 more."""
-    ranges: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
+    ranges = runs_of(ranks)
     shown = ranges if len(ranges) <= most else ranges[: most - 1]
     left = sum(high - low + 1 for low, high in ranges[len(shown) :])
     text = ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in shown)

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ncclbench.flight.agreement import is_synchronising
 from ncclbench.flight.cases import Case, camps_of, has_issued, issued_under, knows_how_far, unknown_members
 from ncclbench.flight.differing import first_mismatch
 from ncclbench.flight.join import Group, Joined, Lane, is_done
 from ncclbench.flight.model import Operation
+from ncclbench.flight.pace import SPARE_NS, least_ns, standing, timeout_ns
 
 # A rank that is so many operations behind, with nobody waiting for it, may simply have been asked earlier.
 FAR_BEHIND = 50
-# Who waits longer than this, or than a tenth of the timeout, does not only wait for what is in flight.
-WAITS_NS = 1_000_000_000
 
 
 def collective_cases(group: Group, joined: Joined) -> list[Case]:
@@ -98,35 +97,13 @@ def _case(
     )
 
 
-def _timeout_ns(operation: Operation) -> int | None:
-    return operation.timeout_ms * 1_000_000 if operation.timeout_ms else None
-
-
-def _ages_ns(joined: Joined, case: Case) -> Iterator[int]:
-    """How long ranks had waited when their dumps were taken, each by its own clock, as far as is known."""
-    for rank in case.waiting:
-        created = case.issued[rank].created_ns
-        taken = joined.taken_ns.get(rank)
-        if taken is not None:
-            yield taken - created
-        elif joined.newest[rank].created_ns - created >= _least_ns(case.operation):
-            # It issued something so much later that this cannot be in flight only.
-            yield joined.newest[rank].created_ns - created
-
-
-def _least_ns(operation: Operation) -> int:
-    """How long a wait must be to say anything."""
-    timeout = _timeout_ns(operation)
-    return WAITS_NS if timeout is None else min(WAITS_NS, timeout // 10)
-
-
 def _waiting(
     group: Group, joined: Joined, number: int, last: Mapping[int, int], waiting: frozenset[int]
 ) -> Case | None:
     """Some wait in an operation that others have not issued: None where they had come only just now."""
     case = _case(group, number, frozenset(rank for rank in last if last[rank] < number), waiting, True)
-    ages = list(_ages_ns(joined, case))
-    if ages and max(ages) < _least_ns(case.operation):
+    stands = standing(joined, case, max)
+    if stands == "in flight":
         return None
     # Out of what not all have come to: given up, if the others are one behind only.
     is_given_up = (
@@ -134,7 +111,15 @@ def _waiting(
         and case.waiting < case.arrived
         and all(last[rank] == number - 1 for rank in case.missing)
     )
-    case.is_certain = bool(ages) or is_given_up or not _are_under_way(group, case.missing)
+    case.is_certain = is_given_up or stands == "stuck"
+    if case.is_certain:
+        case.doubt = None
+    elif not any(_was_asked_later(joined, rank, case.issued) for rank in case.missing):
+        if stands == "unclear":
+            return None
+        case.doubt = f"{'its dump was' if len(case.missing) == 1 else 'their dumps were'} taken before that"
+    elif stands is None:
+        case.is_certain = not _are_under_way(group, case.missing)
     return case
 
 
@@ -169,11 +154,14 @@ def _inside(group: Group, joined: Joined, number: int, waiting: set[int], others
             for rank in case.waiting
         )
         case.is_certain = not ((is_partly_done or went_on) and case.unknown)
+        if case.is_certain and standing(joined, case, max) in ("in flight", "unclear"):
+            case.is_certain = False
         return case
-    ages = list(_ages_ns(joined, case))
-    if ages:
-        # Whoever came last has waited for nobody.
-        return case if min(ages) >= _least_ns(case.operation) else None
+    # Whoever came last has waited for nobody.
+    stands = standing(joined, case, min)
+    if stands is not None:
+        case.is_certain = stands == "stuck"
+        return case if stands != "in flight" else None
     if is_partly_done:
         # Some have completed it, which they could not before all had come: the others are about to.
         return None
@@ -209,16 +197,21 @@ def _given_up(group: Group, joined: Joined, last: Mapping[int, int]) -> Case | N
             continue
         late = frozenset(rank for rank in last if last[rank] < number)
         missing = frozenset(rank for rank in late if _was_asked_later(joined, rank, issued))
+        if number == top and _sat_there(joined, issued):
+            missing = late
         if not missing:
             if number == top == behind + 1 and is_synchronising(next(iter(issued.values())).collective):
                 # Asked before the others came there, and nobody came past it.
+                if late <= joined.latest_ns.keys() and _are_under_way(group, late):
+                    continue
                 return _case(group, number, late, frozenset(), False)
             continue
         # One behind, and the others out of the next: never at one time, but so it is after a timeout.
         is_certain = top == behind + 1 or (top - behind <= FAR_BEHIND and not _are_under_way(group, missing))
+        is_certain = is_certain and not _may_wait_for_unknown(group, missing, number)
         case = _case(group, number, missing, frozenset(), is_certain)
         if _is_overdue(joined, case):
-            case.is_certain = True
+            case.is_certain = not _may_wait_for_unknown(group, missing, number)
             return case
         if is_synchronising(case.operation.collective):
             return case
@@ -226,6 +219,17 @@ def _given_up(group: Group, joined: Joined, last: Mapping[int, int]) -> Case | N
             # Of some ahead of others nothing follows, but here one is behind all.
             loose = case
     return loose
+
+
+def _may_wait_for_unknown(group: Group, missing: frozenset[int], number: int) -> bool:
+    """Whether those who did not come may have been held in the operation before it by ranks without a dump.
+
+    Others may have left that one early, and gone on.
+    """
+    if not unknown_members(group):
+        return False
+    before = (group.lanes[rank].at(number - 1) for rank in missing)
+    return any(one is not None and not is_synchronising(one.collective) for one in before)
 
 
 def _all_stopped(group: Group, joined: Joined, number: int) -> Case | None:
@@ -253,9 +257,15 @@ def _numbers_after(group: Group, number: int) -> list[int]:
 
 
 def _was_asked_later(joined: Joined, rank: int, issued: Mapping[int, Operation]) -> bool:
-    """Whether its dump is not from before the others came to the operation, as far as that is known."""
-    taken = joined.taken_ns.get(rank)
-    return taken is None or taken > max(one.created_ns for one in issued.values())
+    """Whether its dump is from well after the others came to the operation, as far as that is known."""
+    taken = joined.latest_ns.get(rank)
+    return taken is None or taken > max(one.created_ns for one in issued.values()) + SPARE_NS
+
+
+def _sat_there(joined: Joined, issued: Mapping[int, Operation]) -> bool:
+    """Whether any of those who came had issued nothing for long after it, by the time of their dumps."""
+    known = ((joined.latest_ns.get(rank), one) for rank, one in issued.items())
+    return any(latest is not None and latest - one.created_ns >= least_ns(one) for latest, one in known)
 
 
 def _is_overdue(joined: Joined, case: Case) -> bool:
@@ -263,7 +273,7 @@ def _is_overdue(joined: Joined, case: Case) -> bool:
 
     Without a time of the dump it is assumed that all dumps were taken together.
     """
-    timeout = _timeout_ns(case.operation)
+    timeout = timeout_ns(case.operation)
     if timeout is None:
         return False
     newest = max(one.created_ns for one in joined.newest.values())

@@ -102,7 +102,8 @@ def _missing(case: Case, host_of: Mapping[int, str]) -> str:
         number, where = case.shift
         less = "the others do not have" if case.mismatched else "it left out"
         held.append(f"{case.operation.collective} {number}, at {where}, is the one that {less}")
-    return "; ".join([said + last, *held])
+    doubt = [case.doubt] if case.doubt is not None else []
+    return "; ".join([said + last, *held, *doubt])
 
 
 def _last_words(case: Case) -> str:
@@ -132,7 +133,7 @@ def _crossed(case: Case) -> str:
 
 
 def _inside(case: Case, host_of: Mapping[int, str], missing_dumps: Collection[int]) -> str:
-    arrived = ranks_words(case.arrived)
+    arrived = f"{_verb(case.arrived, 'rank', 'ranks')} {ranks_words(case.arrived)}"
     verb = _verb(case.arrived, "waits", "wait") + " in it"
     issued = f"{arrived} issued {operation_words(case)} and {verb if case.waiting else 'nothing after it'}"
     if case.unknown:
@@ -155,9 +156,8 @@ def _inside(case: Case, host_of: Mapping[int, str], missing_dumps: Collection[in
             f"{everybody} and {waiting}: stuck inside, and nothing recorded differs; "
             "look at the network, and at the root and the operator, which are not recorded"
         )
-    return (
-        f"{everybody} and {waiting}: in flight when the dumps were taken, or stuck inside; "
-        "when they were taken is not recorded"
+    return f"{everybody} and {waiting}: in flight when the dumps were taken, or stuck inside; " + (
+        case.doubt or "when they were taken is not recorded"
     )
 
 

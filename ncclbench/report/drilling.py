@@ -61,13 +61,17 @@ def phases_figure(found: Sequence[Recovery], name: str) -> Figure | None:
     for fault, own in by_fault(found).items():
         shown = own[:MOST_STRATEGIES]
         there = [phase for phase in PHASES if any(recovery.phases_ms[phase] for recovery in shown)]
-        if there:
+        if there and any(found.median > 0 for one in shown for found in _known(one)):
             plots[fault] = _phases_plot(shown, there, len(own) - len(shown))
             most = max(most, len(there) * (_PHASE_PX + _BAR_PX * len(shown)))
     if not plots:
         return None
     alt = "Time since the fault of each phase of the recovery, by strategy, median and 95 % interval"
     return Figure(name, "Phases of the recovery", alt, "fault", _FRAME_PX + most, {ALWAYS: plots})
+
+
+def _known(recovery: Recovery) -> list[OverTrials]:
+    return [found for found in recovery.phases_ms.values() if found is not None]
 
 
 def _phases_plot(shown: Sequence[Recovery], phases: Sequence[str], left_out: int) -> Plot:
@@ -143,6 +147,8 @@ def pace_figure(found: Sequence[Recovery], name: str) -> Figure | None:
     """Steps that the job made in a second, where a rank was slow and then no more."""
 
     def stages(recovery: Recovery) -> _Stages:
+        if recovery.slow_steps_per_s is None:
+            return {}
         return {
             "before": recovery.before_steps_per_s,
             "with the slow rank": recovery.slow_steps_per_s,
@@ -150,9 +156,8 @@ def pace_figure(found: Sequence[Recovery], name: str) -> Figure | None:
             "at n again": recovery.after_steps_per_s,
         }
 
-    slow = [recovery for recovery in found if recovery.slow_steps_per_s is not None]
     alt = "Steps a second before a rank became slow, while it was, without it, and with its replacement"
-    plots = _stage_plots(slow, stages, "steps a second", lambda pace: f"{pace:,.0f} steps a second")
+    plots = _stage_plots(found, stages, "steps a second", lambda pace: f"{pace:,.0f} steps a second")
     return Figure(name, "Pace of the job", alt, "fault", _STAGES_PX, {ALWAYS: plots}) if plots else None
 
 

@@ -6,6 +6,8 @@ import math
 import re
 from datetime import UTC, datetime
 
+from ncclbench.units import runs_of
+
 # Characters that are not seen and turn around the text beside them (Unicode, UAX #9).
 _TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
@@ -71,13 +73,7 @@ def moment_text(moment: str) -> str:
 
 def ranges_text(numbers: list[int]) -> str:
     """Whole numbers with neighbours drawn together: 0-7, 9."""
-    runs: list[list[int]] = []
-    for number in sorted(numbers):
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs)
+    return ", ".join(str(low) if low == high else f"{low}-{high}" for low, high in runs_of(numbers))
 
 
 def list_text(words: list[str], most: int = 4) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 
 from ncclbench.stats.intervals import log_mean
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
+from ncclbench.tables.strategies import STRATEGIES
 
 # Phases in words.
 PHASE_WORDS = {
@@ -77,6 +78,8 @@ class Recovery:
         before_GBs, during_GBs, after_GBs: bus bandwidth at n ranks, at n-1, and at n again.
         before_steps_per_s, slow_steps_per_s, during_steps_per_s, after_steps_per_s: the job's pace: before
             the fault, with a slow rank, at n-1, and at n again.
+        watched: trials in which nothing had to recover: nobody was to do anything, or a policy left a slow
+            rank where it was.
         kept: bandwidth after the recovery over that before the fault, trial by trial.
         leftover_processes: of all trials.
         outcomes: in words, what became of trials that did not recover, and of others where there is more to
@@ -89,6 +92,7 @@ class Recovery:
     spare: str
     trials: int
     recovered: int
+    watched: int
     correct: int
     phases_ms: dict[str, OverTrials | None]
     asked_ms: OverTrials | None
@@ -106,10 +110,22 @@ class Recovery:
     clock_error_us: float
 
     @property
+    def unmeasured(self) -> str:
+        """What drills do not see of the strategy and why; empty where they see all."""
+        entry = STRATEGIES.get(self.strategy)
+        return "" if entry is None else entry.unmeasured
+
+    @property
+    def why_watched(self) -> str:
+        """What was done in the trials that are only watched, in words."""
+        entry = STRATEGIES.get(self.strategy)
+        recovers = entry is not None and "first_good_n" in entry.phases_of(self.fault)
+        return "nobody was detached" if recovers else "no recovery tried"
+
+    @property
     def only_watched(self) -> bool:
         """Whether nobody was to recover: what was to be seen was seen, and no operation came after."""
-        good = (self.phases_ms["first_good_n_minus_1"], self.phases_ms["first_good_n"])
-        return self.recovered == self.trials and good == (None, None)
+        return self.watched == self.trials
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as ``drill --json`` has it in ``summary``."""
@@ -137,6 +153,7 @@ def _recovery(trials: Sequence[DrillTrial]) -> Recovery:
         spare=first.spare,
         trials=len(trials),
         recovered=sum(trial.recovered for trial in trials),
+        watched=sum(map(_only_watched, trials)),
         correct=sum(trial.correct for trial in trials),
         phases_ms={phase: over_trials(trial.phases_ms.get(phase) for trial in trials) for phase in PHASES},
         asked_ms=over_trials(trial.replacement_asked_ms for trial in trials),
@@ -153,6 +170,11 @@ def _recovery(trials: Sequence[DrillTrial]) -> Recovery:
         outcomes=[Outcome(text, count, recovered) for (text, recovered), count in outcomes.most_common()],
         clock_error_us=max(trial.clock_error_us for trial in trials),
     )
+
+
+def _only_watched(trial: DrillTrial) -> bool:
+    good = (trial.phases_ms.get("first_good_n_minus_1"), trial.phases_ms.get("first_good_n"))
+    return trial.recovered and good == (None, None)
 
 
 def _start_ms(trial: DrillTrial) -> float | None:

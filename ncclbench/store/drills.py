@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Literal
+from typing import Literal
 
 import msgspec
 
-from ncclbench.store.bounds import Index, Rate
+from ncclbench.store.bounds import Index, Rate, Time
 
 # Milliseconds since the fault, in this order; null where a strategy has no such phase or it was not reached.
 PHASES = (
@@ -21,9 +21,7 @@ PHASES = (
     "first_good_n",
 )
 
-_Milliseconds = Annotated[float, msgspec.Meta(ge=0)]
-_Seconds = Annotated[float, msgspec.Meta(ge=0)]
-PhasesMs = dict[str, _Milliseconds | None]
+PhasesMs = dict[str, Time | None]
 
 
 class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag="trial"):
@@ -36,8 +34,9 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
         phases_ms: by PHASES, milliseconds since the fault.
         notices_ms: when each survivor noticed, by rank; None for one that never did.
         correct: whether every operation after the recovery had the right sums for its members.
-        recovered: whether all phases that the strategy has were reached.
-        outcome: in words, where it was not.
+        recovered: whether all phases that the strategy has were reached, or a policy left a slow rank where
+            it is, since it is not slow enough: then none was.
+        outcome: in words, where it was not, and where there is more to say than times.
         before_GBs, during_GBs, after_GBs: steady bus bandwidth at n ranks before the fault, at n-1, and at n
             again; None where not reached.
         before_steps_per_s, slow_steps_per_s, during_steps_per_s, after_steps_per_s: how many steps the job
@@ -56,7 +55,7 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     step: Index
     strategy: str
     phases_ms: PhasesMs
-    notices_ms: dict[str, _Milliseconds | None]
+    notices_ms: dict[str, Time | None]
     correct: bool
     recovered: bool
     outcome: str | None = None
@@ -64,13 +63,13 @@ class DrillTrial(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", ta
     during_GBs: Rate | None = None
     after_GBs: Rate | None = None
     before_steps_per_s: Rate | None = None
-    slow_steps_per_s: Annotated[float, msgspec.Meta(ge=0)] | None = None
+    slow_steps_per_s: Rate | None = None
     during_steps_per_s: Rate | None = None
     after_steps_per_s: Rate | None = None
-    clock_error_us: Annotated[float, msgspec.Meta(ge=0)] = 0.0
+    clock_error_us: Time = 0.0
     leftover_processes: Index = 0
     spare: Literal["cold", "warm"] = "cold"
-    replacement_asked_ms: _Milliseconds | None = None
+    replacement_asked_ms: Time | None = None
 
     def impossible(self) -> str | None:
         """What cannot be in it; None where nothing is wrong."""
@@ -94,7 +93,7 @@ class ContractOutcome(msgspec.Struct, frozen=True, kw_only=True, tag_field="type
 
     case: str
     outcomes: dict[str, str]
-    seconds: dict[str, _Seconds]
+    seconds: dict[str, Time]
     consistent: bool
     expected: str
     recovered: bool | None

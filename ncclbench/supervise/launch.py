@@ -170,12 +170,13 @@ def launch(
 
     with contextlib.ExitStack() as stack:
         recorders, flight = None, None
+        if job.leads and log_folder is not None:
+            # Also where none are kept this time: those of an earlier attempt say nothing of this one.
+            clear_dumps(log_folder)
         if assignment.flight is not None:
             run = Path(assignment.flight)
             recorders = stack.enter_context(Recorders(assignment.backends))
             flight = FlightEvidence(recorders, job.meeting, run, job.nranks, job.leads)
-            if job.leads:
-                clear_dumps(run)
         slots = stack.enter_context(Slots())
         slots.start(ranks, board, work)
         meanwhile()

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Generator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
-from ncclbench import __version__
 from ncclbench.environment.preflight import findings
-from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError
+from ncclbench.errors import NcclbenchError
 from ncclbench.plan.model import Arm, unplanned
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import Line, encode_line
-from ncclbench.store.model import RUN_SCHEMA
+from ncclbench.supervise.attempts import Description, begin_attempt, end_attempt, new_meta
 from ncclbench.supervise.conversation import Conversation
 from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Job
-from ncclbench.supervise.session import Description
 from ncclbench.worker.protocol import Program
 
 Orders = Generator[dict[str, Any], Any, None]
@@ -39,19 +35,7 @@ def program_meta(
         kind: as in run.json: "matrix", "suspects", "overlap", "p2p" or "transport".
         asked: the options that matter for reading the results, plain data.
     """
-    return {
-        "schema": RUN_SCHEMA,
-        "kind": kind,
-        "ncclbench": __version__,
-        "label": description.label,
-        "created": description.created.isoformat(timespec="seconds"),
-        "command": list(description.command),
-        "plan": unplanned(arms, nranks).to_json(),
-        "asked": asked,
-        "status": "running",
-        "message": None,
-        "attempts": [],
-    }
+    return new_meta(kind, unplanned(arms, nranks), description, asked=asked)
 
 
 def hold_program(
@@ -76,8 +60,7 @@ def hold_program(
         RequestError: the preflight forbids it, or the arm cannot be had.
         Interrupted, MeasurementError: a signal came, or a rank died or hung.
     """
-    meta["attempts"].append({"started": _now(), "ended": None, "launcher": job.launcher, "message": None})
-    folder.write_meta(meta)
+    begin_attempt(folder, meta, job.launcher)
     backends = [arm["backend"] for arm in meta["plan"]["arms"]]
 
     def consent(environment: dict[str, Any]) -> str | None:
@@ -105,17 +88,6 @@ def hold_program(
             if afterwards is not None:
                 afterwards(meta["environment"], keep)
     except NcclbenchError as error:
-        _end(folder, meta, "interrupted" if isinstance(error, Interrupted) else "failed", str(error))
+        end_attempt(folder, meta, error)
         raise
-    _end(folder, meta, "complete", None)
-
-
-def _end(folder: RunFolder, meta: dict[str, Any], status: str, message: str | None) -> None:
-    meta["status"], meta["message"] = status, message
-    meta["attempts"][-1] |= {"ended": _now(), "message": message}
-    with contextlib.suppress(MeasurementError) if status != "complete" else contextlib.nullcontext():
-        folder.write_meta(meta)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")
+    end_attempt(folder, meta, None)

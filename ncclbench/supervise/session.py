@@ -7,23 +7,21 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ncclbench import __version__
 from ncclbench.environment.health import health_entry
 from ncclbench.environment.preflight import findings
-from ncclbench.errors import Interrupted, MeasurementError, NcclbenchError, RequestError
+from ncclbench.errors import MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.plan.orders import Orders
 from ncclbench.store import calibrations
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import ColdLine, StatusLine, StopLine, encode_line, encode_unit
-from ncclbench.store.model import RUN_SCHEMA, Run
+from ncclbench.store.model import Run
 from ncclbench.store.writer import SampleWriter
+from ncclbench.supervise.attempts import begin_attempt, end_attempt
 from ncclbench.supervise.events import Listener
 from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Assignment, Job, launch
@@ -35,37 +33,6 @@ if TYPE_CHECKING:
 
 # How long rank 0 may take, after the last sample, to write everything and say how it ended.
 _ENDING_S = 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What is written into a new run besides its plan.
-
-    Attributes:
-        command: the command line as typed.
-        label: as given, or None.
-        created: when.
-    """
-
-    command: Sequence[str]
-    label: str | None
-    created: datetime
-
-
-def new_meta(plan: Plan, description: Description) -> dict[str, Any]:
-    """run.json of a run that has not begun."""
-    return {
-        "schema": RUN_SCHEMA,
-        "kind": "sweep",
-        "ncclbench": __version__,
-        "label": description.label,
-        "created": description.created.isoformat(timespec="seconds"),
-        "command": list(description.command),
-        "plan": plan.to_json(),
-        "status": "running",
-        "message": None,
-        "attempts": [],
-    }
 
 
 class Session:
@@ -118,11 +85,7 @@ class Session:
             RequestError: preflight forbids it, or no arm can be had.
             Interrupted, MeasurementError: what was measured is kept.
         """
-        self._meta["attempts"].append(
-            {"started": _now(), "ended": None, "launcher": self._job.launcher, "message": None}
-        )
-        self._meta["status"] = "running"
-        self._folder.write_meta(self._meta)
+        begin_attempt(self._folder, self._meta, self._job.launcher)
         try:
             with self._folder.samples() as self._samples:
                 self._launch()
@@ -130,9 +93,9 @@ class Session:
                 while self._one_epoch and self._epochs_in_launch and self._steering.is_open:
                     self._launch()
         except NcclbenchError as error:
-            self._end("interrupted" if isinstance(error, Interrupted) else "failed", str(error))
+            self._end(error)
             raise
-        self._end("complete", None)
+        self._end(None)
 
     @cached_property
     def _steering(self) -> Steering:
@@ -295,15 +258,11 @@ class Session:
             reasons = "; ".join(f"{name} {arm['reason']}" for name, arm in arms.items())
             raise RequestError(f"nothing can be measured here: {reasons} (--backends gloo runs anywhere)")
 
-    def _end(self, status: str, message: str | None) -> None:
-        self._meta["status"] = status
-        self._meta["message"] = message
-        self._meta["attempts"][-1] |= {"ended": _now(), "message": message}
+    def _end(self, ended_by: NcclbenchError | None) -> None:
         for entry in self._meta.get("health", ())[-1:]:
             for problem in entry["problems"] if entry["attempt"] == self._attempt else ():
                 self._listener.note(problem)
-        with contextlib.suppress(MeasurementError) if status != "complete" else contextlib.nullcontext():
-            self._folder.write_meta(self._meta)
+        end_attempt(self._folder, self._meta, ended_by)
 
 
 def follow(job: Job) -> int:
@@ -361,7 +320,3 @@ def _reply(slot: Slot, answer: Any) -> None:
     if slot.pipe is not None:
         with contextlib.suppress(OSError):
             slot.pipe.send(answer)
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="seconds")

@@ -25,6 +25,7 @@ class Strategy:
             "shrink" (shrink_group, and a process group that supports it), "elastic" (torchrun); None for
             nothing beyond process groups.
         environment: variables that its ranks are started with, besides those of every drill.
+        unmeasured: what a drill does not see of it and why, in words; empty where it sees all.
         slow_phases: of a drill with ``slow``, which ends nothing by itself; None where they are ``phases``.
     """
 
@@ -34,6 +35,7 @@ class Strategy:
     backends: tuple[str, ...] = ()
     needs: str | None = None
     environment: tuple[tuple[str, str], ...] = ()
+    unmeasured: str = ""
     slow_phases: tuple[str, ...] | None = None
 
     def phases_of(self, fault: str) -> tuple[str, ...]:
@@ -75,6 +77,7 @@ _ENTRIES = (
         "torchrun's elastic restart: every process is ended and started again",
         (*NOTICES, "replacement_ready", "rejoin", "first_good_n"),
         needs="elastic",
+        unmeasured="no pace and no flight recorder are kept: its ranks are torchrun's",
         slow_phases=(),
     ),
     Strategy(

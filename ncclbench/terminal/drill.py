@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ncclbench.stats.recovery import PHASE_WORDS, OverTrials, Recovery, by_outcome, recoveries
+from ncclbench.stats.recovery import PHASE_WORDS, Outcome, OverTrials, Recovery, by_outcome, recoveries
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 from ncclbench.terminal.streams import one_line
 from ncclbench.units import format_us
 
 _MOST_OUTCOMES = 5
+_LONGEST_LINE = 120
 
 
 def drill_lines(
@@ -34,10 +35,13 @@ def drill_lines(
 
 def sentence(recovery: Recovery) -> str:
     """A strategy's answer in one sentence: how often it recovered, how long the job stood, what was wrong."""
+    tried = recovery.trials - recovery.watched
     if recovery.only_watched:
-        said = [f"{recovery.trials} times, no recovery tried"]
+        said = [f"{'once' if recovery.trials == 1 else f'{recovery.trials} times'}, {recovery.why_watched}"]
     else:
-        said = [f"{recovery.recovered} of {recovery.trials} recovered"]
+        said = [f"{recovery.recovered - recovery.watched} of {tried} recovered"]
+    if recovery.watched and not recovery.only_watched:
+        said.append(f"{recovery.why_watched} in {recovery.watched}")
     smaller, whole = (recovery.phases_ms[name] for name in ("first_good_n_minus_1", "first_good_n"))
     if smaller is not None:
         said.append(f"first good collective at n-1 after {_time(smaller)}")
@@ -98,14 +102,25 @@ def _phase_lines(recovery: Recovery) -> list[str]:
     if recovery.before_steps_per_s is not None:
         lines.append(f"# {_pace(recovery)}")
     lines += _bandwidth_lines(recovery)
+    if recovery.unmeasured:
+        lines.append(f"# {recovery.unmeasured}")
     if recovery.clock_error_us:
         lines.append(f"# clocks of several hosts: wrong by up to {recovery.clock_error_us:.0f} us")
     for outcome in recovery.outcomes[:_MOST_OUTCOMES]:
-        which = "" if outcome.recovered else "not recovered, "
-        lines.append(one_line(f"# {which}{outcome.count} of {recovery.trials}: {outcome.text}"))
+        lines += _outcome_lines(outcome, recovery.trials)
     if len(recovery.outcomes) > _MOST_OUTCOMES:
         lines.append(f"# and {len(recovery.outcomes) - _MOST_OUTCOMES} other outcomes in the report")
     return lines
+
+
+def _outcome_lines(outcome: Outcome, trials: int) -> list[str]:
+    """How often, and what; what was told to some ranks and to others each on a line of its own."""
+    which = "" if outcome.recovered else "not recovered, "
+    whole = one_line(f"# {which}{outcome.count} of {trials}: {outcome.text}")
+    parts = outcome.text.split("; ")
+    if len(whole) <= _LONGEST_LINE or len(parts) == 1:
+        return [whole]
+    return [f"# {which}{outcome.count} of {trials}:", *(f"#   {one_line(part)}" for part in parts)]
 
 
 def _interval(found: OverTrials) -> str:

@@ -48,7 +48,7 @@ def unknown_lines(evidence: Evidence, judgement: Judgement) -> list[str]:
     """What could not be known, a line each, the files that were not read last."""
     lines = []
     if judgement.missing_dumps:
-        lines.append(f"no dump of {_ranks(judgement.missing_dumps)}: what they did is not known")
+        lines.append(f"no dump of {_ranks(judgement.missing_dumps)}: what was done there is not known")
     if judgement.wrapped_ranks:
         lines.append(
             f"ring overwritten on {_ranks(judgement.wrapped_ranks)}: older operations are not known; "

@@ -8,7 +8,7 @@ from typing import Any
 
 from ncclbench.plan.model import Case, Plan
 from ncclbench.tables.modes import MODES
-from ncclbench.units import format_us
+from ncclbench.units import format_us, runs_of
 
 Row = Mapping[str, Any]
 
@@ -60,12 +60,7 @@ def group_title(case: Case) -> str:
 
 def rank_ranges(ranks: Sequence[int]) -> str:
     """``rank 3``, ``ranks 0-7`` or ``ranks 0, 2-4``."""
-    ranges: list[list[int]] = []
-    for rank in sorted(set(ranks)):
-        if ranges and rank == ranges[-1][1] + 1:
-            ranges[-1][1] = rank
-        else:
-            ranges.append([rank, rank])
+    ranges = runs_of(ranks)
     texts = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
     single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
     return f"rank{'' if single else 's'} {', '.join(texts)}"

@@ -19,6 +19,8 @@ from ncclbench.report.text import count_text, three_digits
 
 # Groups with a colour of their own; the others share one.
 _MOST_GROUPS = 4
+# Operations of a map of which each has a tick.
+_FEW = 6
 _OTHERS = "other groups"
 _MOST_TICKS = 24
 _MOST_SHAPES = 4
@@ -313,6 +315,8 @@ def _map(flight: Flight, arrivals: Arrivals) -> Plot:
             "range": [columns[0] - 0.5, columns[-1] + 0.5],
             "showgrid": False,
             "tickformat": "d",
+            # Of a few operations there would be two ticks with one number.
+            **({"dtick": 1} if len(columns) <= _FEW else {}),
         },
         "yaxis": _rank_axis([(rank, hosts.get(rank)) for rank in rows]),
         "showlegend": True,

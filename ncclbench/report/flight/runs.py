@@ -30,13 +30,13 @@ def _flight_of(run: Run) -> Flight | None:
 
     environment = run.meta.get("environment") or {}
     try:
-        evidence = replace(read([folder], _hosts(environment)), nranks=run.plan.nranks)
+        evidence = replace(read([folder], hosts_of(environment)), nranks=run.plan.nranks)
     except RequestError as error:
         evidence = Evidence((), (Refused(FLIGHT_FOLDER, str(error)),), run.plan.nranks)
     return flight_of(evidence, judge(evidence))
 
 
-def _hosts(environment: dict[str, Any]) -> dict[int, str]:
+def hosts_of(environment: dict[str, Any]) -> dict[int, str]:
     """The host of each rank, as the environment of the run has it."""
     hosts = [str(host.get("name") or "") for host in environment.get("hosts") or ()]
     ranks = environment.get("ranks") or ()

@@ -76,6 +76,9 @@ def _block(source: Source, number: int) -> dict[str, Any]:
             for outcome in recovery.outcomes[:MOST_OUTCOMES]
         ],
         "figures": [figure for figure in figures if figure is not None],
+        "unmeasured": dict.fromkeys(
+            f"{recovery.strategy}: {recovery.unmeasured}." for recovery in found if recovery.unmeasured
+        ),
         "phases": _phases(found),
         "contract": [_case(outcome) for outcome in run.contract],
         "trials": [_trial(trial) for trial in run.trials[:MOST_TRIALS]],
@@ -90,7 +93,8 @@ def _headline(source: Source) -> tuple[str, str]:
     wrong = sum(trial.recovered and not trial.correct for trial in trials)
     left = sum(trial.leftover_processes for trial in trials)
     failed = sum(not trial.recovered for trial in trials)
-    tried = sum(one.trials for one in recoveries(trials) if not one.only_watched)
+    found = recoveries(trials)
+    tried = sum(one.trials - one.watched for one in found)
     split = sum(not outcome.consistent for outcome in contract)
     said = []
     if wrong:
@@ -100,7 +104,8 @@ def _headline(source: Source) -> tuple[str, str]:
     if trials:
         every = "the trial" if tried == 1 else f"all {tried:,} trials"
         some = f"{tried - failed:,} of {count_text(tried, 'trial')}"
-        said.append(f"{some if failed else every} recovered" if tried else "no recovery tried")
+        watched = dict.fromkeys(one.why_watched for one in found)
+        said.append(f"{some if failed else every} recovered" if tried else ", ".join(watched))
     if contract:
         cases = count_text(len(contract), "contract case")
         said.append(f"{len(contract) - split} of {cases} consistent over ranks")
@@ -149,7 +154,7 @@ def _strategy(recovery: Recovery, found: list[Recovery]) -> dict[str, Any]:
     return {
         "fault": recovery.fault,
         "name": name_of(recovery, found),
-        "recovered": "–" if recovery.only_watched else f"{recovery.recovered} of {recovery.trials}",
+        "recovered": _recovered(recovery),
         "all_recovered": recovery.recovered == recovery.trials,
         "times": ["–" if one is None else ms_text(one.median) for one in (last, smaller, whole)],
         "start": "–" if recovery.start_ms is None else ms_text(recovery.start_ms.median),
@@ -157,6 +162,13 @@ def _strategy(recovery: Recovery, found: list[Recovery]) -> dict[str, Any]:
         "correct": f"{recovery.correct} of {recovery.trials}",
         "leftover": str(recovery.leftover_processes),
     }
+
+
+def _recovered(recovery: Recovery) -> str:
+    """Of those trials in which somebody was to recover."""
+    if recovery.only_watched:
+        return "–"
+    return f"{recovery.recovered - recovery.watched} of {recovery.trials - recovery.watched}"
 
 
 def _phases(found: list[Recovery]) -> list[dict[str, Any]]:
@@ -171,6 +183,7 @@ def _phases(found: list[Recovery]) -> list[dict[str, Any]]:
             ],
         }
         for recovery in found
+        if any(recovery.phases_ms.values())
     ]
 
 
@@ -190,6 +203,7 @@ def _case(outcome: ContractOutcome) -> dict[str, Any]:
 
 def _trial(trial: DrillTrial) -> dict[str, Any]:
     phases = [trial.phases_ms.get(phase) for phase in PHASES]
+    is_replaced = trial.phases_ms.get("replacement_ready") is not None
     said = [
         "" if trial.recovered else "not recovered",
         trial.outcome or ("" if trial.recovered else "no reason given"),
@@ -198,7 +212,7 @@ def _trial(trial: DrillTrial) -> dict[str, Any]:
     ]
     return {
         "number": str(trial.number + 1),
-        "strategy": f"{trial.strategy} ({trial.spare})",
+        "strategy": f"{trial.strategy} ({trial.spare})" if is_replaced else trial.strategy,
         "fault": f"{trial.fault} of rank {trial.victim}",
         "phases": ["–" if value is None else ms_text(value) for value in phases],
         "bad": not trial.recovered or not trial.correct,

@@ -98,9 +98,9 @@ def _method(run: Run) -> list[tuple[str, str]]:
     if not run.has_cases:
         asked = run.meta.get("asked") or {}
         told = [
-            name if value is True else f"{name.replace('_', ' ')} {value}"
+            name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {_plain(value)}"
             for name, value in asked.items()
-            if value is not None and value is not False
+            if value is not None and value is not False and value != []
         ]
         return [("asked for", ", ".join(told))]
     plan = run.plan
@@ -109,6 +109,10 @@ def _method(run: Run) -> list[tuple[str, str]]:
         ("asked for", _asked(plan)),
         ("margin", f"{100 * plan.margin_ratio:g} % or {plan.margin_us:g} µs, the larger"),
     ]
+
+
+def _plain(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _problems(meta: dict[str, Any]) -> list[str]:
