@@ -1,23 +1,20 @@
-"""The orchestrator of a trial: no rank, holds the store and the stamps, starts and ends all processes."""
+"""The orchestrator of a trial: no rank, holds the stamps, starts and ends all processes."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import signal
-import socket
 import time
 from collections.abc import Collection, Iterable
-from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
-
-from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from ncclbench.faults.model import MARKER, TrialRequest
 from ncclbench.faults.stamps import Seat, Stamps
 from ncclbench.faults.talk import Answer, Order, Prepare, Raised, RankTask
 from ncclbench.supervise.slots import Exit, Slot, Slots
+from ncclbench.supervise.store_process import StoreProcess
 from ncclbench.worker.board import Board
 
 Kind = TypeVar("Kind")
@@ -49,16 +46,7 @@ class Orchestrator:
 
     def __enter__(self) -> Orchestrator:
         plan = self._plan
-        listener = socket.create_server(("127.0.0.1", 0))
-        self._port = listener.getsockname()[1]
-        self._store: Any = TCPStore(
-            "127.0.0.1",
-            self._port,
-            is_master=True,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=_STORE_S),
-            master_listen_fd=listener.detach(),
-        )
+        self._store = StoreProcess("127.0.0.1", 0, _STORE_S)
         self._stamps = Stamps(plan.nranks + 1)
         self._seats = {rank: self._stamps.seat(rank) for rank in range(plan.nranks)}
         return self
@@ -67,7 +55,7 @@ class Orchestrator:
         self._slots.__exit__(*exc_info)
         self._seats.clear()
         self._stamps.close()
-        del self._store
+        self._store.end()
 
     def seat(self, rank: int) -> Seat:
         """The stamps of a rank; once a replacement was started, the replacement's for the victim."""
@@ -126,7 +114,7 @@ class Orchestrator:
             compute_s=plan.compute_s,
             slow_factor=plan.slow_factor,
             timeout_s=plan.timeout_s,
-            store=("127.0.0.1", self._port),
+            store=self._store.address,
             prefix=self._request.token,
             is_replacement=is_replacement,
             records=self._request.flight is not None and not is_replacement,

@@ -6,7 +6,6 @@ writes, a line each, to a file of its own in the request's folder: nobody could 
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
 import signal
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-_PR_SET_PDEATHSIG = 1
+from ncclbench.supervise.orphans import die_with
 
 _MEET_S = 60.0
 # Steps that a slow rank is left to be slow in.
@@ -80,7 +79,8 @@ class _Words:
 def main() -> None:
     """Take part in the job until the fault, or, started again, until its first right sums."""
     request = RestartRequest.from_text(sys.argv[1])
-    _die_with(request.torchrun)
+    # torchrun starts its workers in sessions of their own: killed, it would leave them behind.
+    die_with(request.torchrun)
     start, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
     words = _Words(words_file(Path(request.folder), start, rank))
     words.say("started", pid=os.getpid())
@@ -168,13 +168,6 @@ def _suffer(fault: str) -> None:
             os._exit(1)
         case "exception":
             raise RuntimeError("this rank raises on purpose")
-
-
-def _die_with(torchrun: int) -> None:
-    """torchrun starts its workers in sessions of their own: killed, it would leave them behind."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != torchrun:
-        os._exit(1)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
+from ncclbench.supervise.store_process import StoreProcess
 
 _CONNECT_S = 120.0
 _LAST_BARRIER_S = 15.0
@@ -27,7 +28,16 @@ class Rendezvous:
         rank, world_size: of this supervisor among the supervisors; a lone one is rank 0 of 1.
     """
 
-    def __init__(self, store: Any, name: str, rank: int, world_size: int, address: tuple[str, int]) -> None:
+    def __init__(
+        self,
+        store: Any,
+        name: str,
+        rank: int,
+        world_size: int,
+        address: tuple[str, int],
+        server: StoreProcess | None = None,
+    ) -> None:
+        self._server = server  # as long as this lives
         self._name = name
         self._store = PrefixStore(name, store)
         self._raw = store
@@ -37,9 +47,7 @@ class Rendezvous:
 
     def worker_store(self, launch: int) -> Any:
         """For a worker: its own connection, under a prefix of this launch alone."""
-        host, port = self._address
-        client = TCPStore(host, port, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
-        return PrefixStore(f"{self._name}/launch{launch}", client)
+        return PrefixStore(f"{self._name}/launch{launch}", _connect(self._address))
 
     def publish(self, key: str, thing: Any) -> None:
         """Tell every supervisor; plain data."""
@@ -92,6 +100,10 @@ class Rendezvous:
             return
 
 
+def _connect(address: tuple[str, int]) -> Any:
+    return TCPStore(*address, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
+
+
 def _await_store(seat: Seat, signals: EndSignals) -> None:
     """Wait until somebody listens at rank 0's address: torch's own wait would heed no signal."""
     where = f"{seat.master_addr}:{seat.master_port}"
@@ -117,17 +129,9 @@ def _await_store(seat: Seat, signals: EndSignals) -> None:
 
 def meet_alone() -> Rendezvous:
     """For one supervisor and the workers it forks: a store on the loopback."""
-    listener = socket.create_server(("127.0.0.1", 0))
-    port = listener.getsockname()[1]
-    store = TCPStore(
-        "127.0.0.1",
-        port,
-        is_master=True,
-        wait_for_workers=False,
-        timeout=timedelta(seconds=_CONNECT_S),
-        master_listen_fd=listener.detach(),
-    )
-    return Rendezvous(store, f"ncclbench-{secrets.token_hex(4)}", 0, 1, ("127.0.0.1", port))
+    server = StoreProcess("127.0.0.1", 0, _CONNECT_S)
+    name = f"ncclbench-{secrets.token_hex(4)}"
+    return Rendezvous(_connect(server.address), name, 0, 1, server.address, server)
 
 
 def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> Rendezvous:
@@ -142,13 +146,9 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
     if not hosts_store:
         _await_store(seat, signals)
     try:
-        store = TCPStore(
-            *address,
-            is_master=hosts_store,
-            wait_for_workers=False,
-            timeout=timedelta(seconds=_CONNECT_S),
-        )
-    except (RuntimeError, OSError) as error:
+        server = StoreProcess(*address, _CONNECT_S) if hosts_store else None
+        store = _connect(address)
+    except (RuntimeError, OSError, RequestError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(
             f"rank {seat.rank} cannot meet the others at {address[0]}:{address[1]} ({first}): "
@@ -157,7 +157,7 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
         ) from error
     # A restarted torchrun job meets the same store again: its restart count keeps the names apart.
     name = f"ncclbench-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
-    meeting = Rendezvous(store, name, seat.rank, seat.world_size, address)
+    meeting = Rendezvous(store, name, seat.rank, seat.world_size, address, server)
     if PrefixStore(name, store).add(f"claims/{seat.rank}", 1) > 1:
         raise RequestError(
             f"two processes claim rank {seat.rank} of {seat.world_size}: "

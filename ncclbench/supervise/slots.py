@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import faulthandler
 import os
 import signal
@@ -17,9 +16,9 @@ from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from typing import IO, Any
 
+from ncclbench.supervise.orphans import die_with
 from ncclbench.worker.board import Board, Place
 
-_PR_SET_PDEATHSIG = 1
 # A stopped process does not answer; any other prints its stack within a moment.
 _ANSWER_S = 1.0
 _STACK_SIGNAL = signal.SIGUSR1
@@ -206,10 +205,7 @@ def _read_status(status: int) -> Exit:
 
 def _become_worker(parent: int, log: IO[bytes]) -> None:
     """In the child: die with the parent, leave Ctrl-C to it, and write to the log, not to its terminal."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
+    die_with(parent)
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     for number in (signal.SIGTERM, signal.SIGHUP):
