@@ -55,6 +55,13 @@ def sweep(*options: str | Path, cwd: Path | None = None, env: Mapping[str, str] 
     return run(*SWEEP, *options, cwd=cwd, env=env)
 
 
+def _serves(process: psutil.Process) -> bool:
+    try:
+        return process.name() == "ncclbench-store"
+    except psutil.NoSuchProcess:
+        return False
+
+
 class Running:
     """A command that is still going: its process tree can be found, hurt and waited for."""
 
@@ -81,13 +88,13 @@ class Running:
         return self._process.pid
 
     def descendants(self) -> list[psutil.Process]:
-        """Processes below the command, oldest first."""
+        """Processes below the command, oldest first, but for the one that serves the store."""
         try:
             found = psutil.Process(self.pid).children(recursive=True)
         except psutil.NoSuchProcess:
             return []
         self._seen.update(found)
-        return sorted(found, key=lambda process: process.create_time())
+        return sorted((one for one in found if not _serves(one)), key=lambda process: process.create_time())
 
     def workers(self, count: int) -> list[psutil.Process]:
         """The ``count`` workers of a plain sweep in order of rank, once they are there."""

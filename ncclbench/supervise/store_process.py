@@ -8,6 +8,7 @@ its own first look-up. So a process that forks workers serves no store.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import signal
 import socket
@@ -22,6 +23,9 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 from ncclbench.errors import RequestError
 from ncclbench.supervise.orphans import die_with
 
+_PR_SET_NAME = 15
+# For ps; the kernel keeps so many characters.
+_NAME = b"ncclbench-store"
 # For the server to listen, or to say why it cannot.
 _START_S = 30.0
 
@@ -96,6 +100,7 @@ def _serve(
     """In the child: serve until killed."""
     try:
         die_with(parent)
+        ctypes.CDLL(None).prctl(_PR_SET_NAME, _NAME)
         nowhere = os.open(os.devnull, os.O_RDWR)
         for standard in (0, 1, 2):
             # Whoever reads the supervisor's output waits for nobody but the supervisor.
