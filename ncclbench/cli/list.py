@@ -19,7 +19,7 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
-from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
+from ncclbench.tables.topologies import TOPOLOGIES
 from ncclbench.terminal.streams import write
 
 Entry = dict[str, Any]
@@ -49,9 +49,11 @@ def backends() -> list[Entry]:
 
 
 def topologies() -> list[Entry]:
-    """Every way to cut the ranks into groups, the coming ones too."""
-    here = [_entry(topology.name, topology.description) for topology in TOPOLOGIES.values()]
-    return here + [_entry(name, "", False, "not there yet") for name in PLANNED_TOPOLOGIES]
+    """Every way to cut the ranks into groups."""
+    return [
+        _entry(f"{topology.name}{topology.parameters or ''}", topology.description)
+        for topology in TOPOLOGIES.values()
+    ]
 
 
 def dtypes() -> list[Entry]:

@@ -20,7 +20,6 @@ from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import STATISTICS
-from ncclbench.tables.topologies import TOPOLOGIES
 from ncclbench.units import parse_percent, parse_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
@@ -150,8 +149,8 @@ selection_options = under(
         "--topologies",
         metavar="NAMES",
         default="world",
-        parse=values.names(TOPOLOGIES, values.find_topology),
-        help="How the ranks are cut into groups.",
+        parse=values.topologies,
+        help="How the ranks are cut into groups that run at once; see ncclbench list.",
     ),
     option(
         "--modes",

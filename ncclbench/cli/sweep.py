@@ -41,6 +41,7 @@ from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import build_plan
 from ncclbench.plan.model import Device, Plan
 from ncclbench.supervise.launcher import Seat, find_seat
+from ncclbench.tables.topologies import Placement
 from ncclbench.terminal.streams import show
 
 if TYPE_CHECKING:
@@ -74,13 +75,15 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         if beside:
             raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
     seat = find_seat(os.environ, params["nproc_per_node"])
+    # Under a launcher hosts are known once the others are met; what else is wrong is said before.
     plan = _plan(params, seat) if params["resume"] is None else None
     # What is wrong with the run or its folder is said before anything starts; under a launcher the
     # others are met first, so that all of them end with the same code.
     work = _prepare(plan, seat, params) if seat is None else None
 
     def lead(job: Job) -> int:
-        return _lead(job, work or _prepare(plan, seat, params), params)
+        placed = plan if plan is None or not plan.groups else _plan(params, seat, job.placement())
+        return _lead(job, work or _prepare(placed, seat, params), params)
 
     return run_job("sweep", seat, work.plan.nranks if work else 0, params["as_json"], lead)
 
@@ -130,7 +133,7 @@ def _check_world(former: Run, seat: Seat | None) -> None:
         raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
 
 
-def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
+def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | None = None) -> Plan:
     machine: Device = "cuda" if count_gpus() else "cpu"
     arms = parse_arms(params["backends"], params["arms"], machine)
     nranks = rank_count(seat, params["nproc_per_node"])
@@ -141,6 +144,7 @@ def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
         local_ranks=seat.local_size if seat is not None else nranks,
         device=arms_device(arms, machine),
         method=method_from(params, arms),
+        placement=placement,
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup, unknown
 from ncclbench.plan.model import Injection
-from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
+from ncclbench.tables.topologies import TOPOLOGIES, Cut, parse_topology
 from ncclbench.units import parse_percent, parse_seconds
 
 Parse = Callable[[str, str], Any]
@@ -65,16 +65,23 @@ def named(table: Mapping[str, Any], kind: str) -> Parse:
     return names(table, find)
 
 
-def find_topology(name: str) -> str:
-    """The name itself.
+def topologies(text: str, option: str) -> tuple[Cut, ...]:
+    """Cuts of the world, distinct; ``all`` is every topology that needs no parameters.
 
-    Raises:
-        RequestError: there is none, or not yet.
+    The commas of a mesh's dimensions belong to it: ``world,mesh:dp=2,tp=4``.
     """
-    if name in PLANNED_TOPOLOGIES:
-        raise RequestError(f"topology {name!r} is not there yet: take {', '.join(TOPOLOGIES)}")
-    lookup(TOPOLOGIES, "topology", name)
-    return name
+    if text.strip() == "all":
+        entries = [name for name, topology in TOPOLOGIES.items() if topology.alone]
+    else:
+        entries = []
+        for entry in separated(text, option):
+            if entries and entries[-1].startswith("mesh:") and "=" in entry and ":" not in entry:
+                entries[-1] += f",{entry}"
+            else:
+                entries.append(entry)
+    cuts = [cut for entry in entries for cut in parse_topology(entry)]
+    _distinct([cut.name for cut in cuts], option)
+    return tuple(cuts)
 
 
 def yes_no(text: str, option: str) -> tuple[bool, ...]:

@@ -24,11 +24,17 @@ _DMI = Path("/sys/class/dmi/id")
 _NICS = Path("/sys/class/infiniband")
 
 
+def host_identity() -> tuple[str, str | None]:
+    """What tells this host from others: its name, and which boot of it."""
+    return socket.gethostname(), _text(_PROC / "sys/kernel/random/boot_id")
+
+
 def describe_host() -> dict[str, Any]:
     """What stays the same as long as the host is up, equal for all of its ranks. Sizes in bytes."""
+    name, boot_id = host_identity()
     return {
-        "name": socket.gethostname(),
-        "boot_id": _text(_PROC / "sys/kernel/random/boot_id"),
+        "name": name,
+        "boot_id": boot_id,
         "os": _os_name(),
         "kernel": platform.release(),
         "bios": _text(_DMI / "bios_version") or None,

@@ -27,7 +27,7 @@ from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import DEFAULT_STATISTIC
-from ncclbench.tables.topologies import TOPOLOGIES
+from ncclbench.tables.topologies import WORLD, Cut, Groups, Placement
 
 # What the rows of operations without data carry, whatever dtypes were asked for, so that they pair
 # with other runs' rows.
@@ -48,7 +48,8 @@ class Selection:
     """What to measure, in names of the tables: the cases are the product of it.
 
     Attributes:
-        ops, dtypes, redops, topologies, modes: table names, distinct, in the order asked for.
+        ops, dtypes, redops, modes: table names, distinct, in the order asked for.
+        topologies: distinct, in the order asked for.
         roots: group ranks, or None for every rank.
         sizes: bytes, ascending and distinct; trimmed to whole elements per rank.
         async_op: the forms asked for.
@@ -60,7 +61,7 @@ class Selection:
     dtypes: tuple[str, ...] = ("float32",)
     redops: tuple[str, ...] = ("sum",)
     roots: tuple[int, ...] | None = (0,)
-    topologies: tuple[str, ...] = ("world",)
+    topologies: tuple[Cut, ...] = (WORLD,)
     modes: tuple[str, ...] = ("isolated", "back-to-back")
     async_op: tuple[bool, ...] = (False,)
     in_place: tuple[bool, ...] | None = None
@@ -105,8 +106,12 @@ def build_plan(
     local_ranks: int,
     device: Device,
     method: Method | None = None,
+    placement: Placement | None = None,
 ) -> Plan:
     """The plan for ``nranks`` ranks, ``local_ranks`` of them on the fullest host, with tensors on ``device``.
+
+    Args:
+        placement: which rank is on which host; None: host after host, as full as the fullest.
 
     Raises:
         RequestError: a root outside the world, nothing left to measure, more memory than there is,
@@ -117,8 +122,12 @@ def build_plan(
     _check_injection(method.injection, nranks)
     epochs, iters = _repetitions(method, len(arms))
     rotation = memory.rotation_bytes(device, local_ranks)
+    place = placement or Placement.in_blocks(nranks, local_ranks)
+    cuts = [_Placed(cut, cut.groups(place)) for cut in selection.topologies]
+    cases = tuple(_cases(selection, cuts, nranks, device, method.seed, rotation))
+    used = {entry.case.topology for entry in cases if entry.status == "planned"}
     plan = Plan(
-        cases=tuple(_cases(selection, nranks, device, method.seed, rotation)),
+        cases=cases,
         arms=tuple(arms),
         base_arm=method.base_arm or arms[0].id,
         nranks=nranks,
@@ -138,6 +147,8 @@ def build_plan(
         precision=method.precision,
         adapts=method.precision is not None and method.iters is None,
         injection=method.injection,
+        groups={each.cut.name: each.groups for each in cuts if each.cut != WORLD and each.cut.name in used},
+        meshes={each.cut.name: each.cut.mesh for each in cuts if each.cut.mesh and each.cut.name in used},
     )
     _refuse_empty(plan)
     memory.check_memory(device, plan.bytes_per_rank, local_ranks)
@@ -201,6 +212,27 @@ def _refuse_empty(plan: Plan) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class _Placed:
+    """A topology on the ranks there are: its groups, or why it has none."""
+
+    cut: Cut
+    found: Groups | str
+
+    @property
+    def groups(self) -> Groups:
+        return () if isinstance(self.found, str) else self.found
+
+    @property
+    def size(self) -> int:
+        """Ranks in each group; 1 where there are none."""
+        return len(self.groups[0]) if self.groups else 1
+
+    @property
+    def refusal(self) -> str | None:
+        return self.found if isinstance(self.found, str) else None
+
+
+@dataclass(frozen=True, slots=True)
 class _Sized:
     """One size asked for, trimmed to whole elements per rank; ``reason`` where it holds none."""
 
@@ -211,13 +243,14 @@ class _Sized:
 
 
 def _cases(
-    selection: Selection, nranks: int, device: Device, seed: int, rotation: int
+    selection: Selection, cuts: Sequence[_Placed], nranks: int, device: Device, seed: int, rotation: int
 ) -> Iterator[PlannedCase]:
     trimmed = cache(_trimmed)  # the same sizes come back for every operator, mode and form
+    uncut = {each.cut.name: each.refusal for each in cuts}
     for op in selection.ops:
         entry = COLLECTIVES[op]
-        for form in _forms(entry, selection, nranks):
-            refusal = _refusal(entry, form, device)
+        for form in _forms(entry, selection, cuts, nranks):
+            refusal = uncut[form.topology] or _refusal(entry, form, device)
             itemsize = DTYPES[form.dtype].itemsize
             for size in trimmed(entry, itemsize, selection.sizes, form.nranks, seed):
                 case = replace(form, nbytes=size.nbytes, count=size.count)
@@ -230,7 +263,7 @@ def _cases(
                 yield PlannedCase(case, "planned", None, needed)
 
 
-def _forms(entry: Collective, selection: Selection, nranks: int) -> Iterator[Case]:
+def _forms(entry: Collective, selection: Selection, cuts: Sequence[_Placed], nranks: int) -> Iterator[Case]:
     """An operation's cases without their sizes; one value where a choice makes no difference to it."""
     dtypes = selection.dtypes if entry.has_data else (NO_DATA_DTYPE,)
     redops: Sequence[str | None] = selection.redops if entry.reduces else (None,)
@@ -240,11 +273,8 @@ def _forms(entry: Collective, selection: Selection, nranks: int) -> Iterator[Cas
     in_place = selection.in_place
     if in_place is None or not entry.has_data:
         in_place = entry.in_place_forms[:1]
-    group_sizes = {name: len(TOPOLOGIES[name].groups(nranks)[0]) for name in selection.topologies}
-    choices = product(
-        dtypes, redops, roots, selection.topologies, selection.modes, selection.async_op, in_place
-    )
-    for dtype, redop, root, topology, mode, async_op, alias in choices:
+    choices = product(dtypes, redops, roots, cuts, selection.modes, selection.async_op, in_place)
+    for dtype, redop, root, placed, mode, async_op, alias in choices:
         yield Case(
             op=entry.name,
             dtype=dtype,
@@ -252,16 +282,18 @@ def _forms(entry: Collective, selection: Selection, nranks: int) -> Iterator[Cas
             root=root,
             nbytes=0,
             count=0,
-            topology=topology,
+            topology=placed.cut.name,
             mode=mode,
             async_op=async_op,
             in_place=alias,
-            nranks=group_sizes[topology],
+            nranks=placed.size,
         )
 
 
 def _refusal(entry: Collective, form: Case, device: Device) -> str | None:
     """Why this form cannot be measured at any size; None where it can."""
+    if form.root is not None and form.root >= form.nranks:
+        return f"{form.topology} has groups of {form.nranks} ranks, and none of them has a rank {form.root}"
     if form.nranks < entry.least_ranks:
         return f"{entry.name} needs at least {entry.least_ranks} ranks"
     if device not in MODES[form.mode].devices:

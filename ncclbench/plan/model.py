@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.topologies import Groups
 
 PLAN_SCHEMA = 1
 
@@ -31,7 +32,7 @@ class Case:
         root: group rank, None for operations without a root.
         nbytes: the larger of send and receive bytes per rank, whole elements, never rounded otherwise.
         count: elements as given to the library (nccl-tests' count column).
-        topology: name in TOPOLOGIES.
+        topology: name of the cut, which begins with a name in TOPOLOGIES.
         mode: name in MODES.
         async_op: issued with async_op=True and waited for.
         in_place: send and receive buffer are one.
@@ -156,6 +157,8 @@ class Plan:
             measures all epochs.
         adapts: the iterations of later epochs are chosen from what the first ones cost and how they vary.
         injection: a slowdown to be found, for developers.
+        groups: by topology, the global ranks of each of its groups; "world" needs none.
+        meshes: by topology, names and sizes of the mesh's dimensions, where it is a dimension of one.
     """
 
     cases: tuple[PlannedCase, ...]
@@ -178,6 +181,8 @@ class Plan:
     precision: float | None = None
     adapts: bool = False
     injection: Injection | None = None
+    groups: dict[str, Groups] = field(default_factory=dict)
+    meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
 
     @property
     def planned(self) -> list[Case]:
@@ -225,10 +230,14 @@ class Plan:
         plain = {name: fields[name] for name in _PLAIN_FIELDS}
         later = {name: fields[name] for name in _LATER_FIELDS if name in fields}
         injected = fields.get("injection")
+        groups = fields.get("groups", {})
+        meshes = fields.get("meshes", {})
         return cls(
             cases=cases,
             arms=arms,
             injection=None if injected is None else _injection(injected),
+            groups={name: tuple(tuple(group) for group in cut) for name, cut in groups.items()},
+            meshes={name: tuple((dim, size) for dim, size in dims) for name, dims in meshes.items()},
             **plain,
             **later,
         )
@@ -264,7 +273,9 @@ def unplanned(arms: tuple[Arm, ...], nranks: int) -> Plan:
 # What a plan of an older ncclbench need not have.
 _LATER_FIELDS = ("rotation_bytes", "precision", "adapts")
 _PLAIN_FIELDS = tuple(
-    name for name in Plan.__slots__ if name not in ("cases", "arms", "injection", *_LATER_FIELDS)
+    name
+    for name in Plan.__slots__
+    if name not in ("cases", "arms", "injection", "groups", "meshes", *_LATER_FIELDS)
 )
 
 

@@ -16,6 +16,9 @@ from ncclbench.store.folder import replace_file
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.statistics import DEFAULT_STATISTIC
 
+# What is no single value, and no cell of a table.
+_NESTED = ("groups",)
+
 NOT_MEASURED = "not measured: the run ended before it"
 
 
@@ -70,7 +73,8 @@ def write_summary_csv(rows: Sequence[dict[str, Any]], path: Path) -> None:
         MeasurementError: the system refuses the write.
     """
     text = io.StringIO()
-    table = csv.DictWriter(text, list(dict.fromkeys(key for row in rows for key in row)))
+    keys = dict.fromkeys(key for row in rows for key in row if key not in _NESTED)
+    table = csv.DictWriter(text, list(keys), extrasaction="ignore")
     table.writeheader()
     table.writerows(rows)
     replace_file(path, text.getvalue().encode())
@@ -90,4 +94,5 @@ def _row(run: Run, entry: PlannedCase, arm: Arm) -> dict[str, Any]:
         margin=run_margin(run),
         share_gpu=run.plan.share_gpu,
         stopped=why_stopped(run, entry),
+        groups=run.plan.groups.get(entry.case.topology, ()),
     )

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ncclbench.plan.model import Arm, Case
+from ncclbench.plan.model import MARGIN_RATIO, MARGIN_US, Arm, Case
+from ncclbench.stats.groups import group_times, groups_keys, members_of
 from ncclbench.stats.intervals import Floats, LogMean, Margin, log_mean
 from ncclbench.stats.series import Series, series, warming
 from ncclbench.stats.shape import effective_n, two_modes
@@ -17,6 +19,7 @@ from ncclbench.store.model import Unit
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.statistics import STATISTICS
+from ncclbench.tables.topologies import Groups
 
 # Above a quantile q there must be one sample at least, or it is only the largest one under another name.
 FEWEST_FOR_P99 = 100
@@ -58,6 +61,10 @@ UNMEASURED: dict[str, Any] = {
     "fence_bound": None,
     "throttled": None,
     "throttled_ranks": None,
+    "ngroups": 1,
+    "groups": None,
+    "groups_spread": None,
+    "slow_groups": None,
 }
 
 
@@ -73,6 +80,7 @@ def summary_row(
     margin: Margin | None = None,
     share_gpu: bool = False,
     stopped: str | None = None,
+    groups: Groups = (),
 ) -> dict[str, Any]:
     """One row of ``sweep --json``.
 
@@ -94,10 +102,12 @@ def summary_row(
         margin: of equivalence, for ``fence_bound``; None leaves that null.
         share_gpu: ranks shared a GPU, so that bytes over time is no bandwidth.
         stopped: why no epoch was added: "precision", "budget" or "epochs"; None where that was not kept.
+        groups: of the case's topology; ranks in none of them count for nothing. None given: the world.
     """
     row: dict[str, Any] = {**case.to_json(), "arm": arm.id, "implementation": implementation, **UNMEASURED}
     if units:
-        row |= _times(units, STATISTICS[statistic].quantile)
+        row |= _times(units, STATISTICS[statistic].quantile, members_of(groups))
+        row |= groups_keys(group_times(case, units, groups, margin or Margin(MARGIN_RATIO, MARGIN_US)))
         row["fence_bound"] = None if margin is None else is_fence_bound(case, row, margin)
         row["wrong"] = _wrong(units)
         row["throttled"], row["throttled_ranks"] = held_back(units) or (None, None)
@@ -137,8 +147,9 @@ def is_fence_bound(case: Case, row: dict[str, Any], margin: Margin) -> bool:
     return MODES[case.mode].fenced and skew_us > margin.of(median_us) * median_us
 
 
-def _times(units: Sequence[Unit], quantile: float) -> dict[str, Any]:
-    rank_times = [unit.rank_time_us for unit in units]
+def _times(units: Sequence[Unit], quantile: float, members: NDArray[np.int64] | None) -> dict[str, Any]:
+    chosen = slice(None) if members is None else members
+    rank_times = [unit.rank_time_us[chosen] for unit in units]
     epochs = [times.max(axis=0) for times in rank_times]
     samples = np.concatenate(epochs)
     p25s, medians, compared = epoch_quantiles(epochs, (0.25, 0.5, quantile)).T
@@ -149,7 +160,7 @@ def _times(units: Sequence[Unit], quantile: float) -> dict[str, Any]:
     over_medians = log_mean(medians)
     ci_low_us, ci_high_us = _interval(over_medians, median_us)
     p25_ci_low_us, p25_ci_high_us = _interval(log_mean(p25s), p25_us)
-    launches = [unit.launch_us.max(axis=0) / unit.k for unit in units]
+    launches = [unit.launch_us[chosen].max(axis=0) / unit.k for unit in units]
     batches = {unit.k for unit in units}
     modes = two_modes(samples)
     return {

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 import numpy as np
 
-from ncclbench.store.bounds import Count, Index, Time
+from ncclbench.store.bounds import Count, Index, Time, Word
 from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.model import Printed, Result, Times, Unit, UnitHealth
 from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
@@ -73,6 +73,7 @@ class ColdLine(msgspec.Struct, tag_field="type", tag="cold"):
     rank: Index
     init_us: Time | None
     first_op_us: Time | None
+    topology: Word = "world"
 
 
 class StopLine(msgspec.Struct, tag_field="type", tag="stop"):

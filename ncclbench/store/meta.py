@@ -22,6 +22,7 @@ from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import STATISTICS
+from ncclbench.tables.topologies import WORLD
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
@@ -195,6 +196,8 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(f"its arms are {ids} and the base is {plan.base_arm!r}")
     for entry in plan.cases:
         _check_case(entry.case)
+    for topology, size in {(case.topology, case.nranks) for case in plan.planned}:
+        _check_groups(plan, topology, size)
 
 
 def _check_case(case: Case) -> None:
@@ -205,6 +208,17 @@ def _check_case(case: Case) -> None:
         lookup(REDOPS, "reduction operator", case.redop)
     if not (1 <= case.nranks <= _LARGEST and 0 <= case.nbytes <= _LARGEST and 0 <= case.count <= _LARGEST):
         raise ValueError(f"a case of {case.nbytes} bytes, {case.count} elements on {case.nranks} ranks")
+
+
+def _check_groups(plan: Plan, topology: str, size: int) -> None:
+    if topology == WORLD.name:
+        return
+    groups = plan.groups[topology]
+    ranks = [rank for group in groups for rank in group]
+    if not ranks or len(set(ranks)) < len(ranks) or not all(0 <= rank < plan.nranks for rank in ranks):
+        raise ValueError(f"the groups of {topology} are not of the {plan.nranks} ranks")
+    if any(len(group) != size for group in groups):
+        raise ValueError(f"the groups of {topology} have not {size} ranks each")
 
 
 def _check_places(environment: dict[str, Any] | None) -> None:

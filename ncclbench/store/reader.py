@@ -169,6 +169,7 @@ class _Collector:
             run.cold.append(
                 {
                     "arm": line.arm,
+                    "topology": line.topology,
                     "epoch": line.epoch,
                     "attempt": line.attempt,
                     "rank": line.rank,

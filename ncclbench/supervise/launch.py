@@ -21,6 +21,7 @@ from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.supervise.watch import Watch
 from ncclbench.tables.backends import find_backend
+from ncclbench.tables.topologies import Placement
 from ncclbench.worker.board import Board
 from ncclbench.worker.protocol import Program, WorkerTask
 
@@ -49,6 +50,14 @@ class Job:
     def leads(self) -> bool:
         """Whether this supervisor writes the run and talks to the user."""
         return self.seat is None or self.seat.rank == 0
+
+    def placement(self) -> Placement:
+        """Which rank is on which host.
+
+        Raises:
+            MeasurementError: a supervisor has not told in time.
+        """
+        return Placement((0,) * self.nranks) if self.seat is None else self.meeting.placement()
 
     @property
     def launcher(self) -> str:

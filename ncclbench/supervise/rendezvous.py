@@ -12,10 +12,12 @@ from typing import Any
 
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
+from ncclbench.environment.host import host_identity
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.store_process import StoreProcess
+from ncclbench.tables.topologies import Placement
 
 _CONNECT_S = 120.0
 _LAST_BARRIER_S = 15.0
@@ -85,6 +87,16 @@ class Rendezvous:
         keys = [f"failure/{number + 1}" for number in range(self._store.add("failures", 0))]
         return [json.loads(self._store.get(key)) for key in keys if self.known(key)]
 
+    def placement(self) -> Placement:
+        """Which rank is on which host, as every supervisor has told.
+
+        Raises:
+            MeasurementError: one did not in time.
+        """
+        numbers: dict[str, int] = {}
+        hosts = (json.dumps(self.read(_host_key(rank), _CONNECT_S)) for rank in range(self.world_size))
+        return Placement(tuple(numbers.setdefault(host, len(numbers)) for host in hosts))
+
     def leave_together(self) -> None:
         """A last barrier, so that no launcher sees a rank end while others still work."""
         if self.world_size == 1:
@@ -98,6 +110,10 @@ class Rendezvous:
         except RuntimeError:
             # The store went with rank 0's process, which leaves when it has seen everybody.
             return
+
+
+def _host_key(rank: int) -> str:
+    return f"host/{rank}"
 
 
 def _connect(address: tuple[str, int]) -> Any:
@@ -163,4 +179,5 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
             f"two processes claim rank {seat.rank} of {seat.world_size}: "
             "the launcher's rank variables did not reach every process, so nothing was started"
         )
+    meeting.publish(_host_key(seat.rank), host_identity())
     return meeting

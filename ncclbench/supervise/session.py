@@ -226,7 +226,17 @@ class Session:
     def _cold(self, message: protocol.Cold) -> None:
         self._writer.append(
             b"".join(
-                encode_line(ColdLine(message.arm, message.epoch, self._attempt, rank, init_us, first_op_us))
+                encode_line(
+                    ColdLine(
+                        message.arm,
+                        message.epoch,
+                        self._attempt,
+                        rank,
+                        init_us,
+                        first_op_us,
+                        message.topology,
+                    )
+                )
                 for rank, (init_us, first_op_us) in enumerate(
                     zip(message.init_us, message.first_op_us, strict=True)
                 )

@@ -152,6 +152,7 @@ class TerminalListener:
                     implementation=None,
                     statistic=str(plan.statistic),
                     share_gpu=plan.share_gpu,
+                    groups=plan.groups.get(case.topology, ()),
                 )
                 line = table.line(row)
                 lines.append(coloured(line, "red", self._out) if row["wrong"] else line)

@@ -44,8 +44,17 @@ class Table:
     def line(self, row: Row) -> str:
         """The line of one row, as ``--json`` has it."""
         cells = " ".join(column.padded(column.text(row)) for column in self._columns)
-        mark = "  WRONG DATA" if row["wrong"] else ""
+        mark = "  WRONG DATA" if row["wrong"] else _slow_group(row)
         return (cells + mark).rstrip()
+
+
+def _slow_group(row: Row) -> str:
+    """Which of a topology's groups is slower than the others, and how many more are."""
+    if not row["slow_groups"]:
+        return ""
+    slow = next(group for group in row["groups"] if group["slow"])
+    more = f" and {row['slow_groups'] - 1} more" if row["slow_groups"] > 1 else ""
+    return f"  SLOW GROUP: {rank_ranges(slow['ranks'])}, {slow['ratio']:.2f}x the others' time{more}"
 
 
 def group_title(case: Case) -> str:

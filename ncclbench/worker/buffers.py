@@ -29,7 +29,7 @@ class Pool:
     def __init__(self, nbytes: int, device: torch.device) -> None:
         self.storage = torch.empty(nbytes, dtype=torch.uint8, device=device)
         self._held: torch.dtype | None = None
-        self._worn = 0
+        self._left = 0.0
 
     def hold(self, dtype: torch.dtype, pattern: Pattern) -> None:
         """See that every byte is part of an ordinary value of ``dtype``: never time zeros or NaN.
@@ -41,15 +41,17 @@ class Pool:
 
     def wear(self, reductions: int, dtype: torch.dtype, pattern: Pattern) -> None:
         """Reckon with so many more in-place sums on any byte, and fill anew before one could overflow."""
-        if self._held != dtype or self._worn + reductions > pattern.safe_reductions:
+        needed = reductions * pattern.growth
+        if self._held != dtype or needed > self._left:
             self._fill(dtype, pattern)
-        self._worn += reductions
+        self._left -= needed
 
     def _fill(self, dtype: torch.dtype, pattern: Pattern) -> None:
         whole = self.storage.numel() // dtype.itemsize * dtype.itemsize
         pattern.fill(self.storage[:whole].view(dtype), 0, 0)
         self._held = dtype
-        self._worn = 0
+        # As logarithm: groups of other sizes make the same bytes grow by other factors.
+        self._left = pattern.room
 
 
 class SlotRing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -44,6 +45,27 @@ def backend_name(backend: Backend) -> str:
     if backend.torch_name == "nccl-legacy" and torch_version() < (2, 15):
         return "nccl"
     return backend.torch_name
+
+
+def new_group_of(ranks: Sequence[int], groups: Sequence[Sequence[int]], options: Mapping[str, Any]) -> Any:
+    """The process group of ``ranks``, to which the caller belongs, made as cheaply as this torch allows.
+
+    Since 2.15 only its members take part, and each rank of the job must make one group at this point: a count
+    of groups made is part of the name, by which members find each other. Before, the name came back when a
+    group had ended, and with it what the store still held of it; there all ranks make all groups.
+
+    Args:
+        groups: all that are made at this point.
+        options: for ``new_group``.
+    """
+    if torch_version() >= (2, 15):
+        return dist.new_group(list(ranks), use_local_synchronization=True, **options)
+    made = [dist.new_group(list(group), **options) for group in groups]
+    mine = [group for group in made if group is not dist.GroupMember.NON_GROUP_MEMBER]
+    # A rank in none of them: alone.
+    rest = [rank for rank in range(dist.get_world_size()) if not any(rank in group for group in groups)]
+    alone = [dist.new_group([rank], **options) for rank in rest]
+    return mine[0] if mine else alone[rest.index(dist.get_rank())]
 
 
 def register_third_party(backend: Backend) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
 
 from ncclbench.plan.model import Arm
 from ncclbench.tables.backends import Backend, find_backend
@@ -17,8 +19,10 @@ from ncclbench.worker.compat import (
     backend_name,
     implementation_of,
     missing_feature,
+    new_group_of,
     register_third_party,
 )
+from ncclbench.worker.cuts import Part
 from ncclbench.worker.device import Device
 
 
@@ -30,7 +34,7 @@ class ArmGroup:
         group: made by ``new_group`` for this epoch alone.
         implementation: class and backend name of what it really is.
         init_us: what making it took.
-        first_op_us: what its first operation took, a one-element all_reduce.
+        first_op_us: what its first operation took, a one-element all_reduce; 0 where none was made.
     """
 
     group: Any
@@ -81,32 +85,86 @@ def prepare_environment(one_host: bool, share_gpu: bool, ranks_per_gpu: int) -> 
         os.environ.setdefault("NCCL_MAX_CTAS", str(max(1, 8 // ranks_per_gpu)))
 
 
-def open_group(arm: Arm, device: Device, timeout_s: float, measure_first: bool = True) -> ArmGroup:
-    """Make the arm's group over all ranks, in the same order on every rank.
+def open_group(
+    arm: Arm, device: Device, timeout_s: float, measure_first: bool = True, part: Part | None = None
+) -> ArmGroup:
+    """Make the arm's group, in the same order on every rank.
+
+    Args:
+        part: which ranks are in it; None for all. Every rank of the job makes the group that it is in.
 
     Raises:
         Exception: whatever the backend raises; which types differs by backend and version.
     """
     backend = find_backend(arm.backend)
     register_third_party(backend)
+    options: dict[str, Any] = {
+        "backend": backend_name(backend),
+        "timeout": timedelta(seconds=timeout_s),
+        "device_id": device.torch_device if backend.binds_device and device.kind == "cuda" else None,
+        "group_desc": f"ncclbench:{arm.id}",
+    }
     before = time.perf_counter_ns()
-    group: Any = dist.new_group(
-        backend=backend_name(backend),
-        timeout=timedelta(seconds=timeout_s),
-        device_id=device.torch_device if backend.binds_device and device.kind == "cuda" else None,
-        group_desc=f"ncclbench:{arm.id}",
+    if part is None or part.is_world:
+        group: Any = dist.new_group(**options)
+    else:
+        group = new_group_of(part.ranks, part.groups, options)
+    init_us = (time.perf_counter_ns() - before) / 1e3
+    return _opened(group, init_us, device, measure_first)
+
+
+def open_topologies(
+    arm: Arm, device: Device, timeout_s: float, parts: Mapping[str, Part]
+) -> dict[str, ArmGroup]:
+    """The arm's groups in every topology, in the same order on every rank; the dimensions of a mesh at once.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    opened: dict[str, ArmGroup] = {}
+    for name, part in parts.items():
+        if name in opened:
+            continue
+        if not part.mesh:
+            opened[name] = open_group(arm, device, timeout_s, part=part)
+            continue
+        opened |= _open_mesh(arm, device, [each for each in parts.values() if each.mesh == part.mesh])
+    return opened
+
+
+def _open_mesh(arm: Arm, device: Device, parts: Sequence[Part]) -> dict[str, ArmGroup]:
+    """Groups of a torch DeviceMesh; left alone its dimensions would follow the default group's backend."""
+    backend = find_backend(arm.backend)
+    register_third_party(backend)
+    names, shape = zip(*parts[0].mesh, strict=True)
+    before = time.perf_counter_ns()
+    mesh = init_device_mesh(
+        device.kind,
+        shape,
+        mesh_dim_names=names,
+        backend_override=dict.fromkeys(names, backend_name(backend)),
     )
-    made = time.perf_counter_ns()
-    if measure_first:
-        dist.all_reduce(torch.ones(1, device=device.torch_device), group=group)
-        device.synchronize()
-    done = time.perf_counter_ns()
-    return ArmGroup(
-        group=group,
-        implementation=implementation_of(group, device.torch_device),
-        init_us=(made - before) / 1e3,
-        first_op_us=(done - made) / 1e3,
-    )
+    # All dimensions are made in one call, so that each has its share of it.
+    init_us = (time.perf_counter_ns() - before) / 1e3 / len(parts)
+    opened = {}
+    for part in parts:
+        group = mesh.get_group(part.dimension)
+        if tuple(dist.get_process_group_ranks(group)) != part.ranks:
+            raise RuntimeError(
+                f"torch's mesh has other ranks along {part.dimension} than the plan: {part.ranks}"
+            )
+        opened[part.topology] = _opened(group, init_us, device, measure_first=True)
+    return opened
+
+
+def _opened(group: Any, init_us: float, device: Device, measure_first: bool) -> ArmGroup:
+    made = ArmGroup(group, implementation_of(group, device.torch_device), init_us, 0.0)
+    if not measure_first:
+        return made
+    before = time.perf_counter_ns()
+    dist.all_reduce(torch.ones(1, device=device.torch_device), group=group)
+    device.synchronize()
+    return replace(made, first_op_us=(time.perf_counter_ns() - before) / 1e3)
 
 
 def close_group(group: ArmGroup) -> None:

@@ -15,11 +15,19 @@ from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE, Place
 from ncclbench.worker.buffers import Pool
 from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.cuts import part_of, parts_of
 from ncclbench.worker.delay import Delay
 from ncclbench.worker.device import Device
 from ncclbench.worker.devices import Devices
 from ncclbench.worker.fence import Fence
-from ncclbench.worker.groups import ArmGroup, close_group, kind_of, open_group, why_unavailable
+from ncclbench.worker.groups import (
+    ArmGroup,
+    close_group,
+    kind_of,
+    open_group,
+    open_topologies,
+    why_unavailable,
+)
 from ncclbench.worker.link import Link
 from ncclbench.worker.patterns import Patterns
 from ncclbench.worker.probe import first_line, probe
@@ -55,6 +63,7 @@ class Measurement:
         self._pools: dict[str, Pool] = {}
         self._readings: dict[str, Readings] = {}
         self._patterns = Patterns(plan.seed)
+        self._parts = parts_of(plan, control.rank)
         self._runners: dict[tuple[str, str], CaseRunner] = {}
         self._refused: dict[str, dict[str, str]] = {}
 
@@ -116,7 +125,9 @@ class Measurement:
         patterns = self._patterns.of(case, device.torch_device)
         k = self._task.batches.get(case.key)
         pool = self._pools[device.kind]
-        return CaseRunner(case, self._plan, self._control, self._fence, device, pool, patterns, k)
+        # Probes are on all ranks, whatever the plan's topologies are.
+        part = self._parts.get(case.topology) or part_of(self._plan, case.topology, self._control.rank)
+        return CaseRunner(case, self._plan, self._control, self._fence, device, pool, patterns, k, part)
 
     def _runner(self, case: Case, device: Device) -> CaseRunner:
         """The case's runner on the device: kept over epochs, as its slots take turns."""
@@ -127,29 +138,32 @@ class Measurement:
 
     def _epoch(self, orders: Orders, ready: list[Arm]) -> None:
         """Fresh groups for every arm, then on them the cases that rank 0's supervisor wants."""
-        groups: dict[str, ArmGroup] = {}
+        groups: dict[str, dict[str, ArmGroup]] = {}
         for index in creation_order(len(self._plan.arms), self._plan.seed, orders.epoch):
             arm = self._plan.arms[index]
             if arm in ready:
                 self._place.enter(NOWHERE, index, orders.epoch)
-                groups[arm.id] = open_group(arm, self._device(arm), self._timeout_s)
-                self._tell_cold(arm, orders.epoch, groups[arm.id])
+                groups[arm.id] = open_topologies(arm, self._device(arm), self._timeout_s, self._parts)
+                for topology, group in groups[arm.id].items():
+                    self._tell_cold(arm, topology, orders.epoch, group)
         for order in orders.cases:
             key = self._plan.planned[order.case].key
             arms = [arm for arm in ready if key not in self._refused[arm.id]]
-            self._case(order, orders.epoch, arms, groups)
+            topology = self._plan.planned[order.case].topology
+            self._case(order, orders.epoch, arms, {arm.id: groups[arm.id][topology] for arm in arms})
         self._place.enter(NOWHERE, NOWHERE, orders.epoch)
-        for group in groups.values():
-            close_group(group)
-            self._place.step()
+        for of_arm in groups.values():
+            for group in of_arm.values():
+                close_group(group)
+                self._place.step()
 
-    def _tell_cold(self, arm: Arm, epoch: int, group: ArmGroup) -> None:
+    def _tell_cold(self, arm: Arm, topology: str, epoch: int, group: ArmGroup) -> None:
         costs_ns = self._control.gather_array(
             np.array([round(group.init_us * 1e3), round(group.first_op_us * 1e3)], dtype=np.int64)
         )
         if costs_ns is not None:
             init_us, first_op_us = (np.stack(costs_ns).T / 1e3).tolist()
-            self._link.tell(protocol.Cold(arm.id, epoch, init_us, first_op_us))
+            self._link.tell(protocol.Cold(arm.id, topology, epoch, init_us, first_op_us))
 
     def _case(self, order: Order, epoch: int, arms: list[Arm], groups: dict[str, ArmGroup]) -> None:
         """All visits of one case in one epoch, then everybody's samples to rank 0 and to disk."""

@@ -25,6 +25,8 @@ _ROOM = 10
 
 # Shifts the data of each checked pass; any number that is no multiple of PERIOD would do.
 _SHIFT = 7_919
+# Between the data of groups that run at once, likewise.
+_GROUP_SHIFT = 31
 
 
 @dataclass(slots=True)
@@ -44,6 +46,10 @@ class Bound:
     dist: Any
 
 
+def _nothing() -> None:
+    """The call of a rank without a group."""
+
+
 class Operation:
     """One case's operation on one rank: slots in a pool, filled, used and checked.
 
@@ -60,13 +66,18 @@ class Operation:
         device: Device,
         pool: Pool,
         patterns: Callable[[bool], Pattern],
+        group_number: int | None = 0,
     ) -> None:
         """An operation that has not run.
 
         Args:
             seed: of uneven splits.
+            rank: in the group.
             patterns: data for the clock (True), or for the check.
+            group_number: of the rank's group among those that run at once, so that each checks other data;
+                None where the rank is in none: it calls nothing.
         """
+        self._group_number = group_number
         self._case = case
         self._rank = rank
         self._device = device
@@ -96,6 +107,8 @@ class Operation:
 
     def bind(self, slot: Slot, group: Any) -> Call:
         """The call on a slot, everything prepared."""
+        if self._group_number is None:
+            return _nothing
         case = self._case
         return self._entry.bind(
             Bound(
@@ -135,7 +148,7 @@ class Operation:
     def fresh_data(self, slot: Slot) -> int:
         """Fill the slot with data that no pass has had; returns the shift that ``count_wrong`` needs."""
         self._passes += 1
-        shift = self._passes * _SHIFT % PERIOD
+        shift = (self._passes * _SHIFT + (self._group_number or 0) * _GROUP_SHIFT) % PERIOD
         if self._entry.has_data:
             # All ones is no value that a pattern holds at this place, so what stays is seen.
             slot.recv.view(torch.uint8).fill_(0xFF)
@@ -144,6 +157,8 @@ class Operation:
 
     def count_wrong(self, slot: Slot, shift: int) -> int:
         """Elements of the slot's result that are not what its pass must give."""
+        if self._group_number is None:
+            return 0
         case = self._case
         result = slot.send if self._entry.result_in_send else slot.recv
         segments = self._entry.expected(self._layout, self._rank, case.nranks, case.root or 0)

@@ -41,6 +41,8 @@ class Pattern:
 
     Attributes:
         safe_reductions: in-place reductions a buffer stands before a value may leave the type's range.
+        room: logarithm of the factor by which values may grow before that.
+        growth: logarithm of the factor by which an in-place reduction makes them grow; 0 where it does not.
     """
 
     def __init__(
@@ -64,7 +66,8 @@ class Pattern:
         self._magnitude = float(np.abs(table).max())
         self._table = self._twice(table)
         self._reduced = None if reduced is None else self._twice(reduced)
-        self.safe_reductions = _safe_reductions(self._dtype, redop, nranks, self._magnitude)
+        self.room, self.growth = _room(self._dtype, self._magnitude), _growth(self._dtype, redop, nranks)
+        self.safe_reductions = max(1, math.floor(self.room / self.growth)) if self.growth else 1 << 30
 
     def _twice(self, table: Table) -> torch.Tensor:
         """The table twice over, so that a period from any start is one slice."""
@@ -131,16 +134,18 @@ class Patterns:
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
-        self._made: dict[tuple[str, str | None, str, bool], Pattern] = {}
+        self._made: dict[tuple[str, str | None, int, str, bool], Pattern] = {}
 
     def of(self, case: Case, device: torch.device) -> Callable[[bool], Pattern]:
         """The patterns of a case on a device, by whether they are for the clock rather than for the check."""
 
         def pattern(timed: bool) -> Pattern:
             # Only products need other data for the clock than for the check.
-            key = (case.dtype, case.redop, device.type, timed and case.redop == "prod")
+            is_timed = timed and case.redop == "prod"
+            # How many ranks there are makes a difference to reductions only: a table each for group sizes.
+            key = (case.dtype, case.redop, case.nranks if case.redop else 0, device.type, is_timed)
             if key not in self._made:
-                self._made[key] = Pattern(case.dtype, case.redop, case.nranks, self._seed, device, key[3])
+                self._made[key] = Pattern(case.dtype, case.redop, case.nranks, self._seed, device, is_timed)
             return self._made[key]
 
         return pattern
@@ -260,12 +265,15 @@ def _reduce(table: Table, redop: str, nranks: int, dtype: Dtype) -> Table:
     return result
 
 
-def _safe_reductions(dtype: Dtype, redop: str | None, nranks: int, magnitude: float) -> int:
-    """How often a buffer may be summed in place: magnitude * nranks**times stays finite."""
-    unlimited = 1 << 30
-    if redop is None or not REDOPS[redop].grows or dtype.largest is None or nranks == 1:
-        return unlimited
-    return max(1, math.floor(math.log(dtype.largest / max(magnitude, 1.0)) / math.log(nranks)))
+def _room(dtype: Dtype, magnitude: float) -> float:
+    return math.inf if dtype.largest is None else math.log(dtype.largest / max(magnitude, 1.0))
+
+
+def _growth(dtype: Dtype, redop: str | None, nranks: int) -> float:
+    """Of values that are summed in place: each may become ``nranks`` times as large."""
+    if redop is None or not REDOPS[redop].grows or dtype.largest is None:
+        return 0.0
+    return math.log(nranks)
 
 
 def _differing(result: torch.Tensor, expected: torch.Tensor, tolerance: float) -> int:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from ncclbench.plan.model import Arm, Case
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
+from ncclbench.tables.topologies import WORLD
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.device import Device
 from ncclbench.worker.groups import ArmGroup, close_group, open_group
@@ -27,13 +28,13 @@ class Tried(Protocol):
     def try_once(self, group: Any) -> None: ...
 
 
-def small_case(case: Case) -> Case:
-    """The case at the size that is tried; equal for cases that differ in size, mode or topology only."""
+def small_case(case: Case, nranks: int) -> Case:
+    """The case as it is tried, on all ranks; equal for cases that differ in size, mode or topology only."""
+    tried = replace(case, mode="isolated", topology=WORLD.name, nranks=nranks)
     if not COLLECTIVES[case.op].has_data:
-        return replace(case, mode="isolated", topology="world")
-    elements = _ELEMENTS_PER_RANK * case.nranks
-    nbytes = elements * DTYPES[case.dtype].itemsize
-    return replace(case, nbytes=nbytes, count=elements, mode="isolated", topology="world")
+        return tried
+    elements = _ELEMENTS_PER_RANK * nranks
+    return replace(tried, nbytes=elements * DTYPES[case.dtype].itemsize, count=elements)
 
 
 def probe(
@@ -55,7 +56,7 @@ def probe(
     answers: dict[str, str | None] = {}
     group: ArmGroup | None = None
     for case in cases:
-        small = small_case(case)
+        small = small_case(case, control.nranks)
         if small.key not in answers:
             step()
             if group is None:

@@ -103,6 +103,7 @@ class Cold:
     """Rank 0: what making a group and its first operation took on each rank, microseconds."""
 
     arm: str
+    topology: str
     epoch: int
     init_us: list[float]
     first_op_us: list[float]

@@ -17,6 +17,7 @@ from ncclbench.plan.model import Case, Plan
 from ncclbench.tables.collectives import Call
 from ncclbench.worker.buffers import Pool
 from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.cuts import Part
 from ncclbench.worker.delay import Delay, delayed
 from ncclbench.worker.device import Device
 from ncclbench.worker.fence import Fence
@@ -72,13 +73,15 @@ class CaseRunner:
         pool: Pool,
         patterns: Callable[[bool], Pattern],
         k: int | None,
+        part: Part,
     ) -> None:
+        """``part``: of this rank in the case's topology."""
         self._case = case
         self._plan = plan
         self._control = control
         self._fence = fence
         self._device = device
-        self._operation = Operation(case, plan.seed, control.rank, device, pool, patterns)
+        self._operation = Operation(case, plan.seed, part.rank, device, pool, patterns, part.number)
         self._ring = self._operation.ring
         # With a slot to spare, the block's last operation has one of its own and is checked itself.
         self._checks_last = plan.check > 0 and self._ring.count > 2

@@ -8,6 +8,7 @@ from typing import Any
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import time_text
+from ncclbench.tables.topologies import WORLD
 
 
 def build(report: Report) -> Content | None:
@@ -30,16 +31,24 @@ PANEL = Panel(
 
 
 def _rows(source: Source) -> list[dict[str, Any]]:
-    by_arm: dict[str, dict[int, list[dict[str, Any]]]] = {}
+    by_arm: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
     for entry in source.run.cold:
-        by_arm.setdefault(entry["arm"], {}).setdefault(entry["epoch"], []).append(entry)
+        key = (entry["arm"], entry["topology"])
+        by_arm.setdefault(key, {}).setdefault(entry["epoch"], []).append(entry)
     rows = []
-    for arm, by_epoch in by_arm.items():
+    for (arm, topology), by_epoch in by_arm.items():
         epochs = [by_epoch[epoch] for epoch in sorted(by_epoch)]
         cells = []
         for part in (("init_us",), ("first_op_us",), ("init_us", "first_op_us")):
             slowest = [max(sum(entry[key] or 0.0 for key in part) for entry in ranks) for ranks in epochs]
             later = time_text(statistics.median(slowest[1:])) if len(slowest) > 1 else "–"
             cells += [time_text(slowest[0]), later]
-        rows.append({"run": source.label, "arm": arm, "cells": cells, "epochs": len(epochs)})
+        rows.append(
+            {
+                "run": source.label,
+                "arm": arm if topology == WORLD.name else f"{arm}, {topology}",
+                "cells": cells,
+                "epochs": len(epochs),
+            }
+        )
     return rows
