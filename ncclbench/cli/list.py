@@ -19,6 +19,7 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.settings import SETTINGS
 from ncclbench.tables.topologies import TOPOLOGIES
 from ncclbench.terminal.streams import write
 
@@ -87,6 +88,11 @@ def modes() -> list[Entry]:
     return entries
 
 
+def settings() -> list[Entry]:
+    """What may stand behind an arm's backend."""
+    return [_entry(setting.name, setting.description) for setting in SETTINGS.values()]
+
+
 SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "collectives": collectives,
     "backends": backends,
@@ -94,6 +100,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "dtypes": dtypes,
     "redops": redops,
     "modes": modes,
+    "settings": settings,
 }
 
 

@@ -9,6 +9,7 @@ from ncclbench.errors import RequestError
 from ncclbench.names import unknown
 from ncclbench.plan.model import Arm, Device
 from ncclbench.tables.backends import find_backend
+from ncclbench.tables.settings import SETTINGS
 
 
 def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[Arm, ...]:
@@ -17,22 +18,23 @@ def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[
     Equal arms are told apart by number: gloo, gloo#2.
 
     Raises:
-        RequestError: an unknown backend, an empty entry, both texts at once, or settings.
+        RequestError: an unknown backend or setting, an empty entry, or both texts at once.
     """
     if backends is not None and arms is not None:
         raise RequestError("--backends X,Y is short for --arms 'X; Y': give one of them")
     if arms is not None:
-        names = [_bare(text) for text in _entries("--arms", arms, ";")]
+        asked = [_with_settings(text) for text in _entries("--arms", arms, ";")]
     elif backends is not None:
-        names = _entries("--backends", backends, ",")
+        asked = [(name, {}) for name in _entries("--backends", backends, ",")]
     else:
-        names = ["nccl2" if device == "cuda" else "gloo"]
+        asked = [("nccl2" if device == "cuda" else "gloo", {})]
     seen: Counter[str] = Counter()
     found = []
-    for name in names:
-        find_backend(name)
+    for backend, settings in asked:
+        find_backend(backend)
+        name = "-".join([backend, *settings])
         seen[name] += 1
-        found.append(Arm(name if seen[name] == 1 else f"{name}#{seen[name]}", name))
+        found.append(Arm(name if seen[name] == 1 else f"{name}#{seen[name]}", backend, settings))
     return tuple(found)
 
 
@@ -81,10 +83,11 @@ def _entries(flag: str, text: str, separator: str) -> list[str]:
     return entries
 
 
-def _bare(text: str) -> str:
+def _with_settings(text: str) -> tuple[str, dict[str, str]]:
+    """A backend and what stands behind it, by name."""
     backend, *settings = text.split()
-    if settings:
-        raise RequestError(
-            f"--arms {text!r}: settings ({settings[0]}) are not there yet, an arm is a backend's name"
-        )
-    return backend
+    for name in settings:
+        if name not in SETTINGS:
+            near = f"known: {', '.join(SETTINGS)}"
+            raise RequestError(f"--arms {text!r}: {name!r} is no setting of an arm, {near}")
+    return backend, dict.fromkeys(settings, "")

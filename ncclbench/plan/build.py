@@ -26,6 +26,7 @@ from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.settings import tiers
 from ncclbench.tables.statistics import DEFAULT_STATISTIC
 from ncclbench.tables.topologies import WORLD, Cut, Groups, Placement
 
@@ -147,7 +148,10 @@ def build_plan(
         precision=method.precision,
         adapts=method.precision is not None and method.iters is None,
         injection=method.injection,
-        groups={each.cut.name: each.groups for each in cuts if each.cut != WORLD and each.cut.name in used},
+        groups={
+            **{each.cut.name: each.groups for each in cuts if each.cut != WORLD and each.cut.name in used},
+            **(tiers(place) if any(arm.is_hierarchical for arm in arms) else {}),
+        },
         meshes={each.cut.name: each.cut.mesh for each in cuts if each.cut.mesh and each.cut.name in used},
     )
     _refuse_empty(plan)

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.settings import HIERARCHICAL
 from ncclbench.tables.topologies import Groups
 
 PLAN_SCHEMA = 1
@@ -87,12 +88,17 @@ class Arm:
     Attributes:
         id: short and unique in the run, without space or colon.
         backend: name of the process group.
-        settings: NCCL settings that make this arm differ (none yet built in).
+        settings: what makes it another arm than its backend alone: names in SETTINGS and their values.
     """
 
     id: str
     backend: str
     settings: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_hierarchical(self) -> bool:
+        """Whether its all_reduce goes in two tiers."""
+        return HIERARCHICAL in self.settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +163,8 @@ class Plan:
             measures all epochs.
         adapts: the iterations of later epochs are chosen from what the first ones cost and how they vary.
         injection: a slowdown to be found, for developers.
-        groups: by topology, the global ranks of each of its groups; "world" needs none.
+        groups: by topology, the global ranks of each of its groups; "world" needs none. Of hierarchical arms
+            the tiers.
         meshes: by topology, names and sizes of the mesh's dimensions, where it is a dimension of one.
     """
 

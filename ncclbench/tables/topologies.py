@@ -301,6 +301,11 @@ def parse_topology(text: str) -> tuple[Cut, ...]:
         RequestError: no such topology, or parameters that it does not take.
     """
     name, colon, parameters = text.partition(":")
+    if name == "hierarchical":
+        raise RequestError(
+            "hierarchical is a way to do all_reduce on all ranks, so it is an arm: "
+            "--arms 'gloo; gloo hierarchical'"
+        )
     if name not in TOPOLOGIES:
         raise unknown("topology", name, TOPOLOGIES)
     entry = TOPOLOGIES[name]

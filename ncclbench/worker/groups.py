@@ -24,6 +24,7 @@ from ncclbench.worker.compat import (
 )
 from ncclbench.worker.cuts import Part
 from ncclbench.worker.device import Device
+from ncclbench.worker.hierarchical import Tiers
 
 
 @dataclass(slots=True)
@@ -132,6 +133,24 @@ def open_topologies(
     return opened
 
 
+def open_tiers(arm: Arm, device: Device, timeout_s: float, host: Part, leaders: Part) -> ArmGroup:
+    """The two groups of a hierarchical arm as one.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    of_host = open_group(arm, device, timeout_s, measure_first=False, part=host)
+    of_leaders = open_group(arm, device, timeout_s, measure_first=False, part=leaders)
+    if leaders.number is None:
+        close_group(of_leaders)
+    tiers = Tiers(of_host.group, None if leaders.number is None else of_leaders.group)
+    before = time.perf_counter_ns()
+    tiers.all_reduce_one(device.torch_device)
+    device.synchronize()
+    first_op_us = (time.perf_counter_ns() - before) / 1e3
+    return ArmGroup(tiers, of_host.implementation, of_host.init_us + of_leaders.init_us, first_op_us)
+
+
 def _open_mesh(arm: Arm, device: Device, parts: Sequence[Part]) -> dict[str, ArmGroup]:
     """Groups of a torch DeviceMesh; left alone its dimensions would follow the default group's backend."""
     backend = find_backend(arm.backend)
@@ -169,4 +188,7 @@ def _opened(group: Any, init_us: float, device: Device, measure_first: bool) -> 
 
 def close_group(group: ArmGroup) -> None:
     """End the arm's group."""
+    if isinstance(group.group, Tiers):
+        group.group.close()
+        return
     dist.destroy_process_group(group.group)

@@ -10,7 +10,9 @@ from ncclbench.plan.memory import PATTERN_BYTES
 from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.plan.orders import Order, Orders
 from ncclbench.plan.schedule import creation_order, split_iterations, visit_order, visit_step
+from ncclbench.tables.settings import TIER_OF_HOST, TIER_OF_LEADERS
 from ncclbench.tables.statistics import DEFAULT_STATISTIC, STATISTICS
+from ncclbench.tables.topologies import WORLD
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE, Place
 from ncclbench.worker.buffers import Pool
@@ -25,6 +27,7 @@ from ncclbench.worker.groups import (
     close_group,
     kind_of,
     open_group,
+    open_tiers,
     open_topologies,
     why_unavailable,
 )
@@ -35,6 +38,8 @@ from ncclbench.worker.protocol import WorkerTask
 from ncclbench.worker.readings import Readings, joined
 from ncclbench.worker.units import ArmVisits, gather_units
 from ncclbench.worker.visit import CaseRunner
+
+_OF_THE_WORLD = "hierarchical is for all ranks at once"
 
 
 class Measurement:
@@ -89,10 +94,10 @@ class Measurement:
     def _is_ready(self, arm: Arm) -> bool:
         """Whether the arm can be built on every rank; what it is, or why it is not there, is told."""
         group: ArmGroup | None = None
-        reason = why_unavailable(arm)
+        reason = why_unavailable(arm) or self._why_no_tiers(arm)
         if reason is None:
             try:
-                group = open_group(arm, self._device(arm), self._timeout_s)
+                group = self._open(arm)
             except Exception as error:  # which types a missing backend raises differs by version
                 reason = first_line(error)
             self._place.step()
@@ -104,17 +109,47 @@ class Measurement:
         self._link.tell(protocol.ArmReady(arm.id, kind_of(arm), group.implementation, None))
         return True
 
+    def _why_no_tiers(self, arm: Arm) -> str | None:
+        """Why a hierarchical arm is none here."""
+        if not arm.is_hierarchical:
+            return None
+        hosts = self._plan.groups[TIER_OF_HOST]
+        if len(hosts) == 1:
+            return "all ranks are on one host: hierarchical takes two at least"
+        return (
+            "every host has one rank: there is nothing to reduce within"
+            if max(map(len, hosts)) == 1
+            else None
+        )
+
+    def _open(self, arm: Arm) -> ArmGroup:
+        """The arm on all ranks."""
+        device, timeout_s, rank = self._device(arm), self._timeout_s, self._control.rank
+        if not arm.is_hierarchical:
+            return open_group(arm, device, timeout_s)
+        host, leaders = (part_of(self._plan, name, rank) for name in (TIER_OF_HOST, TIER_OF_LEADERS))
+        return open_tiers(arm, device, timeout_s, host, leaders)
+
+    def _open_all(self, arm: Arm) -> dict[str, ArmGroup]:
+        """The arm in every topology that it takes."""
+        if arm.is_hierarchical:
+            return {WORLD.name: self._open(arm)}
+        return open_topologies(arm, self._device(arm), self._timeout_s, self._parts)
+
     def _probe(self, arm: Arm) -> dict[str, str]:
         """Cases that the arm does not take, with the reason."""
         device = self._device(arm)
         self._place.enter(NOWHERE, self._plan.arms.index(arm), NOWHERE)
-        refused = probe(
-            arm,
-            self._plan.planned,
+        cases = self._plan.planned
+        refused = {}
+        if arm.is_hierarchical:
+            refused = {case.key: _OF_THE_WORLD for case in cases if case.topology != WORLD.name}
+            cases = [case for case in cases if case.key not in refused]
+        refused |= probe(
+            cases,
             lambda case: self._make_runner(case, device),
             self._control,
-            device,
-            self._timeout_s,
+            lambda: self._open(arm),
             self._place.step,
         )
         if refused:
@@ -143,7 +178,7 @@ class Measurement:
             arm = self._plan.arms[index]
             if arm in ready:
                 self._place.enter(NOWHERE, index, orders.epoch)
-                groups[arm.id] = open_topologies(arm, self._device(arm), self._timeout_s, self._parts)
+                groups[arm.id] = self._open_all(arm)
                 for topology, group in groups[arm.id].items():
                     self._tell_cold(arm, topology, orders.epoch, group)
         for order in orders.cases:

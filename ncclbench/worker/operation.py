@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,9 +14,11 @@ from ncclbench.plan.model import Case
 from ncclbench.tables.collectives import COLLECTIVES, Call, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.redops import REDOPS
+from ncclbench.worker.bound import Bound
 from ncclbench.worker.buffers import Pool, Slot, SlotRing
 from ncclbench.worker.compat import CollectiveApi
 from ncclbench.worker.device import Device
+from ncclbench.worker.hierarchical import Tiers
 from ncclbench.worker.patterns import PERIOD, Pattern
 
 # A type has room for in-place sums when it stands this many blocks of them between two fills.
@@ -27,23 +28,6 @@ _ROOM = 10
 _SHIFT = 7_919
 # Between the data of groups that run at once, likewise.
 _GROUP_SHIFT = 31
-
-
-@dataclass(slots=True)
-class Bound:
-    """What an entry of COLLECTIVES binds its call to (``tables.collectives.spec.Binding``)."""
-
-    send: torch.Tensor
-    recv: torch.Tensor
-    layout: Layout
-    group: Any
-    rank: int
-    nranks: int
-    root: int
-    redop: Any
-    async_op: bool
-    in_place: bool
-    dist: Any
 
 
 def _nothing() -> None:
@@ -110,21 +94,20 @@ class Operation:
         if self._group_number is None:
             return _nothing
         case = self._case
-        return self._entry.bind(
-            Bound(
-                send=slot.send,
-                recv=slot.recv,
-                layout=self._layout,
-                group=group,
-                rank=self._rank,
-                nranks=case.nranks,
-                root=case.root or 0,
-                redop=getattr(dist.ReduceOp, REDOPS[case.redop].torch_name) if case.redop else None,
-                async_op=case.async_op,
-                in_place=case.in_place,
-                dist=CollectiveApi(),
-            )
+        bound = Bound(
+            send=slot.send,
+            recv=slot.recv,
+            layout=self._layout,
+            group=group,
+            rank=self._rank,
+            nranks=case.nranks,
+            root=case.root or 0,
+            redop=getattr(dist.ReduceOp, REDOPS[case.redop].torch_name) if case.redop else None,
+            async_op=case.async_op,
+            in_place=case.in_place,
+            dist=CollectiveApi(),
         )
+        return group.bind(case.op, bound) if isinstance(group, Tiers) else self._entry.bind(bound)
 
     def run(self, call: Call) -> int:
         """Run one call to its end, and say how long it took in nanoseconds."""

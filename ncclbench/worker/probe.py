@@ -10,13 +10,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Protocol
 
-from ncclbench.plan.model import Arm, Case
+from ncclbench.plan.model import Case
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.topologies import WORLD
 from ncclbench.worker.control import ControlPlane
-from ncclbench.worker.device import Device
-from ncclbench.worker.groups import ArmGroup, close_group, open_group
+from ncclbench.worker.groups import ArmGroup, close_group
 
 # Elements per rank of the size tried: enough for every operation's smallest split.
 _ELEMENTS_PER_RANK = 4
@@ -38,15 +37,16 @@ def small_case(case: Case, nranks: int) -> Case:
 
 
 def probe(
-    arm: Arm,
     cases: list[Case],
     runner: Callable[[Case], Tried],
     control: ControlPlane,
-    device: Device,
-    timeout_s: float,
+    open_arm: Callable[[], ArmGroup],
     step: Callable[[], None],
 ) -> dict[str, str]:
-    """Try every kind of case once on the arm.
+    """Try every kind of case once on an arm.
+
+    Args:
+        open_arm: makes a group of the arm's over all ranks.
 
     Returns:
         Case key to the reason why the arm does not take the case, in the backend's own words, the
@@ -60,7 +60,7 @@ def probe(
         if small.key not in answers:
             step()
             if group is None:
-                group = open_group(arm, device, timeout_s, measure_first=False)
+                group = open_arm()
             answers[small.key] = _try(small, runner(small), group, control)
             if answers[small.key] is not None:
                 close_group(group)

@@ -79,12 +79,10 @@ class _Overlap:
             return None
         close_group(group)
         refused = probe(
-            arm,
             self._plan.planned,
             self._made,
             bench.control,
-            self._device,
-            bench.timeout_s,
+            lambda: open_group(arm, self._device, bench.timeout_s, measure_first=False),
             bench.place.step,
         )
         return {
