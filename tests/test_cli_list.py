@@ -16,7 +16,7 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
-from ncclbench.tables.topologies import PLANNED_TOPOLOGIES, TOPOLOGIES
+from ncclbench.tables.topologies import TOPOLOGIES
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def test_everything_with_a_name_is_listed_with_what_it_is(machine: Any) -> None:
     names = {section: [entry["name"] for entry in document[section]] for section in listing.SECTIONS}
     assert names["collectives"] == list(COLLECTIVES)
     assert names["backends"][: len(BACKENDS)] == list(BACKENDS)
-    assert names["topologies"] == [*TOPOLOGIES, *PLANNED_TOPOLOGIES]
+    assert names["topologies"] == list(TOPOLOGIES)
     assert names["dtypes"] == list(DTYPES)
     assert names["redops"] == list(REDOPS)
     assert names["modes"] == list(MODES)
@@ -81,12 +81,6 @@ def test_an_older_torch_lacks_the_rewritten_backend(machine: Any) -> None:
 def test_without_torch_there_is_no_backend(machine: Any) -> None:
     machine(None, 8)
     assert all(not here and "torch" in str(reason) for here, reason in available("backends").values())
-
-
-def test_coming_topologies_are_not_there_yet() -> None:
-    here = available("topologies")
-    assert here["world"] == (True, None)
-    assert here["pairs"] == (False, "not there yet")
 
 
 def test_text_says_the_same_in_one_line_each(machine: Any) -> None:

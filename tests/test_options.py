@@ -117,7 +117,7 @@ def test_margin_is_a_fraction_a_time_or_both(text: str, margin: tuple[float, flo
         ("-r first", "'first' is not a rank"),
         ("-r 0,0", "names 0 twice"),
         ("--modes back2back", "unknown mode 'back2back': did you mean 'back-to-back'?"),
-        ("--topologies pairs", "topology 'pairs' is not there yet"),
+        ("--topologies mesh:dp", "write it like mesh:dp=2,tp=4"),
         ("--topologies wrld", "did you mean 'world'"),
         ("--async maybe", "unknown --async value 'maybe'"),
         ("--in-place ye", "did you mean 'yes'"),

@@ -216,7 +216,7 @@ class TestArms:
             ("gloo,,gloo", None, "empty entry"),
             ("", None, "empty entry"),
             (None, "gloo;", "empty entry"),
-            (None, "nccl2 NCCL_ALGO=Ring", "not there yet"),
+            (None, "nccl2 NCCL_ALGO=Ring", "is no setting of an arm"),
         ],
     )
     def test_refused(self, backends: str | None, arms: str | None, said: str) -> None:

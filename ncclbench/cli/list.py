@@ -52,7 +52,11 @@ def backends() -> list[Entry]:
 def topologies() -> list[Entry]:
     """Every way to cut the ranks into groups."""
     return [
-        _entry(f"{topology.name}{topology.parameters or ''}", topology.description)
+        _entry(
+            topology.name,
+            topology.description,
+            parameters=topology.parameters,
+        )
         for topology in TOPOLOGIES.values()
     ]
 
