@@ -50,7 +50,7 @@ class Table:
 
 def _slow_group(row: Row) -> str:
     """Which of a topology's groups is slower than the others, and how many more are."""
-    if not row["slow_groups"]:
+    if not row.get("slow_groups"):
         return ""
     slow = next(group for group in row["groups"] if group["slow"])
     more = f" and {row['slow_groups'] - 1} more" if row["slow_groups"] > 1 else ""

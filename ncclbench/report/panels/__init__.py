@@ -16,6 +16,7 @@ from ncclbench.report.panels import (
     flight,
     flight_ranks,
     flight_timeline,
+    groups,
     howto,
     imported,
     links,
@@ -56,6 +57,7 @@ _ENTRIES = (
     calibration.PANEL,
     cold.PANEL,
     environment.PANEL,
+    groups.PANEL,
     howto.PANEL,
 )
 
