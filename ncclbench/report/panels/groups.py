@@ -35,8 +35,8 @@ PANEL = Panel(
     order=35,
     title="Groups that ran at once",
     description=(
-        "A topology cuts the ranks into groups that run at the same time. A group's time is that of its slowest "
-        "rank; the time of a row elsewhere on this page is that of its slowest group."
+        "A topology cuts the ranks into groups that run at the same time. A group's time is that of its "
+        "slowest rank; the time of a row elsewhere on this page is that of its slowest group."
     ),
     build=build,
     template="groups.html",
