@@ -12,21 +12,19 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import dataclass
-from typing import Literal
 
 import psutil
-from emulated_host import EmulationError, Host, Process
+from emulated_host import EmulationError, Host, Process, processes_in
+from emulated_launchers import JOB_MARK, RANK_NAMES, STARTING, Daemons, Launcher, Place, Ranks
 from sweeping import Outcome, beside
 from tools import miss, require_tool
-
-Launcher = Literal["env", "torchrun"]
 
 # What of the wire's rate is left to TCP: 1448 of the 1514 bytes that the shapers count for a full packet.
 GOODPUT = 1448 / 1514
@@ -46,7 +44,8 @@ class JobOutcome(Outcome):
     """How a job ended: of its first process, which is rank 0 or the torchrun beside it.
 
     Attributes:
-        codes: exit codes by rank, under torchrun by host; 128 plus the number where a signal ended it.
+        codes: exit codes by rank, under torchrun by host, of mpirun or srun its own; 128 plus the
+            number where a signal ended it.
     """
 
     codes: tuple[int, ...]
@@ -55,8 +54,12 @@ class JobOutcome(Outcome):
 class Job:
     """Commands that were started together and are still going."""
 
-    def __init__(self, processes: Sequence[Process], kill: Callable[[], None]) -> None:
+    def __init__(
+        self, processes: Sequence[Process], mark: str, hosts: Sequence[Host], kill: Callable[[], None]
+    ) -> None:
         self._processes = processes
+        self._mark = mark
+        self._hosts = hosts
         self._kill = kill
 
     def wait(self, timeout_s: float) -> JobOutcome:
@@ -73,13 +76,13 @@ class Job:
             late = [number for number, each in enumerate(self._processes) if each.popen.poll() is None]
             self._kill()
             self.reap()
-            said = "\n".join(self._processes[0].texts())
+            said = "\n".join(self.texts())
             raise TimeoutError(
                 f"processes {late} of {len(self._processes)} were not done in {timeout_s:.0f} s; "
                 f"the first said:\n{said}"
             ) from None
         codes = tuple(process.popen.returncode for process in self._processes)
-        return JobOutcome(codes[0], *self._processes[0].texts(), codes)
+        return JobOutcome(codes[0], *self.texts(), codes)
 
     def reap(self) -> None:
         """Wait for processes that were killed in their hosts."""
@@ -87,23 +90,36 @@ class Job:
             process.popen.wait()
 
     def processes_of(self, rank: int) -> list[psutil.Process]:
-        """What computes for a rank now: processes with its RANK that have started no others with it.
+        """What computes for a rank now: processes with its number that have started no others with it.
 
         That is the worker, or its supervisor while there is none, or a script that has no supervisor.
         """
-        found: dict[int, psutil.Process] = {}
-        for process in self._processes:
-            if process.rank not in (None, str(rank)):
-                continue
-            for each in process.below():
-                with suppress(psutil.NoSuchProcess):
-                    if each.environ().get("RANK") == str(rank):
-                        found[each.pid] = each
+        found = {each.pid: each for each in self.processes(rank)}
         parents = set()
         for each in found.values():
             with suppress(psutil.NoSuchProcess):
                 parents.add(each.ppid())
         return [each for pid, each in found.items() if pid not in parents]
+
+    def processes(self, rank: int | None = None) -> list[psutil.Process]:
+        """The job's processes in all hosts, or a rank's, but for the one that serves the store."""
+        wanted = {(name, str(rank)) for name in RANK_NAMES}
+        found = []
+        for process in processes_in(self._hosts):
+            with suppress(psutil.Error):
+                environ = process.environ()
+                is_ours = environ.get(JOB_MARK) == self._mark and process.name() != "ncclbench-store"
+                if is_ours and (rank is None or wanted & environ.items()):
+                    found.append(process)
+        return found
+
+    def texts(self) -> tuple[str, str]:
+        """What its first process has written to standard output and error up to now."""
+        return self._processes[0].texts()
+
+    def signal(self, number: signal.Signals, process: int = 0) -> None:
+        """Send a signal to one of the commands, as it runs in its host: see ``JobOutcome.codes``."""
+        self._processes[process].below()[0].send_signal(number)
 
     def slowed(self, rank: int, factor: float = 2.0, run_s: float = 0.005) -> AbstractContextManager[None]:
         """Let a rank take ``factor`` times as long for what it computes, by SIGSTOP and SIGCONT.
@@ -168,6 +184,7 @@ class Cluster:
         self._up = ExitStack()
         self._hosts: list[Host] = []
         self._jobs: list[Job] = []
+        self._daemons = Daemons(self._hosts, [_address(host) for host in range(hosts)], os.environ)
         # A port for each launch: the one before may not yet be free again.
         self._ports = itertools.count(29500)
 
@@ -218,11 +235,21 @@ class Cluster:
         """The rate between a switch and the core, in each direction, for all of its hosts together."""
         self._switch.configure("tc", _uplink(switch, mbit))
 
+    def require(self, launcher: Launcher) -> None:
+        """Let the daemons of a launcher run that is not started by ``start``; see ``Daemons.require``."""
+        self._daemons.require(launcher)
+
     def run(
         self, host: int, argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
     ) -> Outcome:
         """Run a command in a host to its end; see ``Job.wait``."""
         return self._start([(host, argv, env or {})]).wait(timeout_s)
+
+    def run_everywhere(
+        self, argv: Sequence[str], timeout_s: float, env: Mapping[str, str] | None = None
+    ) -> JobOutcome:
+        """Run a command in every host at once; see ``Job.wait``."""
+        return self._start([(host, argv, env or {}) for host in range(len(self._hosts))]).wait(timeout_s)
 
     def launch(
         self,
@@ -231,9 +258,10 @@ class Cluster:
         timeout_s: float,
         env: Mapping[str, str] | None = None,
         launcher: Launcher = "env",
+        round_robin: bool = False,
     ) -> JobOutcome:
         """``start``, to its end; see ``Job.wait``."""
-        return self.start(nproc_per_host, argv, env, launcher).wait(timeout_s)
+        return self.start(nproc_per_host, argv, env, launcher, round_robin).wait(timeout_s)
 
     def start(
         self,
@@ -241,30 +269,35 @@ class Cluster:
         argv: Sequence[str],
         env: Mapping[str, str] | None = None,
         launcher: Launcher = "env",
+        round_robin: bool = False,
     ) -> Job:
-        """Start ranks in every host, in order of the hosts.
+        """Start ranks in every host.
 
         Args:
             argv: what Python is to run: ``("-m", "ncclbench", "sweep")``, or a script and its arguments.
             env: variables beside those of this process.
-            launcher: "env" sets the variables of the ranks itself and starts sooner than torchrun.
+            launcher: "env" sets the variables of the ranks itself and starts sooner than the others.
+            round_robin: rank 1 is on the second host; else the first host is filled first.
         """
-        ranks = _by_hand if launcher == "env" else _by_torchrun
-        master = {"MASTER_ADDR": self.names[0], "MASTER_PORT": str(next(self._ports))}
-        places = ranks(len(self.names), nproc_per_host, argv, master)
+        self._daemons.require(launcher)
+        number = str(next(self._ports))
         # Two processors are shared by all ranks: more threads would only wait for each other.
-        common = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", **(env or {})}
-        return self._start([(host, command, {**common, **own}) for host, command, own in places])
+        common = {"GLOO_SOCKET_IFNAME": "eth0", "OMP_NUM_THREADS": "1", JOB_MARK: number, **(env or {})}
+        master = {"MASTER_ADDR": self.names[0], "MASTER_PORT": number}
+        ranks = Ranks(self.names, nproc_per_host, argv, common, master, round_robin)
+        return self._start(STARTING[launcher](ranks), number)
 
-    def _start(self, places: Sequence[Place]) -> Job:
+    def _start(self, places: Sequence[Place], mark: str = "") -> Job:
         processes = [self._hosts[host].start(argv, {**os.environ, **env}) for host, argv, env in places]
-        job = Job(processes, self._kill_all)
+        job = Job(processes, mark, self._hosts, self.kill_all)
         self._jobs.append(job)
         return job
 
-    def _kill_all(self) -> None:
+    def kill_all(self) -> None:
+        """Kill whatever runs in the hosts, daemons of launchers too."""
         for host in self._hosts:
             host.kill_all()
+        self._daemons.forget()
 
     def _make(self) -> None:
         self._up.callback(self._reap)
@@ -281,6 +314,7 @@ class Cluster:
         return host
 
     def _reap(self) -> None:
+        self._daemons.forget()
         for job in self._jobs:
             job.reap()
 
@@ -314,27 +348,6 @@ class Cluster:
         """Each host, and all others."""
         hosts = range(len(self._hosts))
         return ((host, [other for other in hosts if other != host]) for host in hosts)
-
-
-# A host, a command and the variables it needs of its own.
-Place = tuple[int, Sequence[str], Mapping[str, str]]
-
-
-def _by_hand(hosts: int, nproc: int, argv: Sequence[str], master: Mapping[str, str]) -> list[Place]:
-    sizes = {"WORLD_SIZE": str(hosts * nproc), "LOCAL_WORLD_SIZE": str(nproc), **master}
-    return [
-        (host, [sys.executable, *argv], sizes | {"RANK": str(host * nproc + local), "LOCAL_RANK": str(local)})
-        for host in range(hosts)
-        for local in range(nproc)
-    ]
-
-
-def _by_torchrun(hosts: int, nproc: int, argv: Sequence[str], master: Mapping[str, str]) -> list[Place]:
-    # Its rendezvous numbers the hosts in the order of their names.
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--rdzv-backend", "c10d"]
-    endpoint = f"{master['MASTER_ADDR']}:{master['MASTER_PORT']}"
-    size = ["--nnodes", str(hosts), "--nproc-per-node", str(nproc), "--rdzv-endpoint", endpoint]
-    return [(host, [*torchrun, *size, *argv], {}) for host in range(hosts)]
 
 
 def _address(host: int) -> str:

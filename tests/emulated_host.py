@@ -120,6 +120,18 @@ class Host:
         return ["nsenter", "--target", str(self.pid), *namespaces]
 
 
+def processes_in(hosts: Sequence[Host]) -> list[psutil.Process]:
+    """What runs in hosts, but for their first processes."""
+    first = [host.pid for host in hosts]
+    namespaces = {os.readlink(f"/proc/{pid}/ns/pid") for pid in first}
+    found = []
+    for process in psutil.process_iter():
+        with suppress(OSError):
+            if os.readlink(f"/proc/{process.pid}/ns/pid") in namespaces and process.pid not in first:
+                found.append(process)
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class Process:
     """A command in a host.

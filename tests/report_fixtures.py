@@ -128,6 +128,7 @@ def make_run(
     run.cold = [
         {
             "arm": arm,
+            "topology": "world",
             "epoch": epoch,
             "attempt": 0,
             "rank": rank,

@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
@@ -50,8 +50,12 @@ def lines_of_passes(passes: int, hosts: int) -> int:
     return passes * (hosts * (hosts - 1) + Size().computes * hosts)
 
 
-def under_launcher(nranks: int, *words: str | Path) -> list[Outcome]:
-    """A supervisor for each rank, started by hand as any launcher would; outcomes by rank."""
+def under_launcher(nranks: int, *words: str | Path, folders: Sequence[Path] = ()) -> list[Outcome]:
+    """A supervisor for each rank, started by hand as any launcher would; outcomes by rank.
+
+    Args:
+        folders: where each is started; here where none are given.
+    """
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     sizes = {"WORLD_SIZE": str(nranks), "LOCAL_WORLD_SIZE": str(nranks)}
@@ -63,6 +67,7 @@ def under_launcher(nranks: int, *words: str | Path) -> list[Outcome]:
             stderr=subprocess.PIPE,
             text=True,
             env={**os.environ, **sizes, **place, "RANK": str(rank), "LOCAL_RANK": str(rank)},
+            cwd=folders[rank] if folders else None,
         )
         for rank in range(nranks)
     ]

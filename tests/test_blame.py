@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from ncclbench.plan.build import Selection, build_plan
 from ncclbench.plan.model import Arm
-from ncclbench.supervise.blame import Failure, RankState, hung, root_cause, where
+from ncclbench.supervise.blame import Failure, RankState, hung, left_without_a_word, root_cause, where
 from ncclbench.worker.board import NOWHERE
 
 STATE = RankState(0, "node-0", 10, True, "in all_reduce")
@@ -77,3 +77,13 @@ def test_those_who_have_arrived_are_told() -> None:
     assert "(arrived: ranks 0-1,3)" in hung([*states, late], 4, 60.0).text
     stopped = RankState(2, "b", 9, False, "in all_reduce")
     assert "(arrived: ranks 0-1,3)" in hung([*states, stopped], 4, 60.0).text
+
+
+def test_who_is_gone_without_a_word_is_named_with_the_host_that_was_known() -> None:
+    cause = Failure(0, "rank 0 on a raised RuntimeError: Connection closed by peer", False)
+    failure = left_without_a_word([2, 3], "b", cause)
+    assert failure.text.startswith(
+        "rank 2 on b (and 1 more) is gone with its supervisor without a word; rank 0"
+    )
+    assert (failure.rank, failure.sure) == (2, True)
+    assert "rank 2 on b never came" in hung(states({}, {}), 3, 60.0, lambda rank: "b").text

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from ncclbench.cli.app import COMMANDS, PLANNED_COMMANDS, group, run
+from ncclbench.cli.app import COMMANDS, group, run
 from ncclbench.errors import Interrupted, MeasurementError, RequestError
 
 # Runs a command line in a process of its own and tells whether it had to load torch.
@@ -138,18 +138,10 @@ class TestCommands:
         assert run(["sweeep"]) == 2
         assert "unknown command 'sweeep': did you mean 'sweep'?" in capsys.readouterr().err
 
-    @pytest.mark.parametrize("name", PLANNED_COMMANDS)
-    def test_planned_ones_are_not_there_yet(self, name: str, capsys: pytest.CaptureFixture[str]) -> None:
-        assert run([name, "--json"]) == 2
-        captured = capsys.readouterr()
-        assert f"ncclbench {name} is not there yet" in captured.err
-        assert json.loads(captured.out)["command"] == name
-
     def test_help_lists_them_with_one_line_each(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(["--help"]) == 0
         text = capsys.readouterr().out
         assert all(f"\n  {name} " in text for name in COMMANDS)
-        assert not any(f"\n  {name} " in text for name in PLANNED_COMMANDS)
 
     def test_without_a_command_the_help_is_shown_as_for_a_wrong_one(
         self, capsys: pytest.CaptureFixture[str]

@@ -137,11 +137,16 @@ def test_examples_use_commands_and_options_that_exist(page: Path, line: str) -> 
     assert used <= known
 
 
+def acted_on(page: Path) -> list[Block]:
+    """The blocks that are run or put somewhere."""
+    return [block for block in blocks(page) if block.action and not block.action.startswith("live ")]
+
+
 # The first page that anybody reads is run each time, the others by make test-full.
 RUNNABLE = [
     pytest.param(page, marks=[] if page.name == "README.md" else [pytest.mark.full], id=page.name)
     for page in PAGES
-    if any(block.action for block in blocks(page))
+    if acted_on(page)
 ]
 
 
@@ -165,11 +170,11 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     checkout, here = tmp_path / "checkout", tmp_path / "here"
     here.mkdir()
     settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    if any(block.action not in ("", "run") for block in blocks(page)):
+    if any(block.action != "run" for block in acted_on(page)):
         for folder in ("ncclbench", "kernels"):
             shutil.copytree(ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
         settings["PYTHONPATH"] = str(checkout)
-    for block in blocks(page):
+    for block in acted_on(page):
         if block.action == "run":
             done = subprocess.run(
                 ["bash", "-euo", "pipefail", "-c", block.text],
@@ -181,7 +186,7 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
                 timeout=100,
             )
             assert done.returncode == 0, f"line {block.line}:\n{done.stdout}\n{done.stderr}"
-        elif block.action:
+        else:
             put_in(block, checkout)
 
 

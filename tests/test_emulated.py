@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,8 @@ from typing import Any
 
 import psutil
 import pytest
-from emulated import GOODPUT, Cluster, Launcher
+from emulated import GOODPUT, Cluster
+from emulated_launchers import Launcher
 from metering import Meter, Pair, mbit_per_s
 from sweeping import run, wait_until
 from tools import require_tool
@@ -195,20 +197,28 @@ _HOLD = f"""
 import sys
 from emulated import Cluster
 with Cluster(2, switches=((0,), (1,))) as cluster:
-    cluster.start(1, ("-c", {_NESTED!r}))
+    cluster.start(1, ("-c", {_NESTED!r}), launcher=sys.argv[1])
     print("up", flush=True)
     if sys.stdin.readline() == "raise\\n":
         raise RuntimeError
 """
 
 
-@pytest.mark.parametrize("end", ["return", "raise", signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_nothing_is_left_however_it_ends(end: str | signal.Signals, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("end", "launcher"),
+    [
+        *((end, "env") for end in ("return", "raise", signal.SIGINT, signal.SIGTERM, signal.SIGKILL)),
+        *((end, launcher) for end in ("return", signal.SIGKILL) for launcher in ("mpirun", "srun")),
+    ],
+)
+def test_nothing_is_left_however_it_ends(
+    end: str | signal.Signals, launcher: Launcher, tmp_path: Path
+) -> None:
     before = _names_on_the_machine()
     mark = str(tmp_path)
     paths = {"PYTHONPATH": str(Path(__file__).parent), "TMPDIR": str(tmp_path)}
     holder = subprocess.Popen(
-        [sys.executable, "-c", _HOLD],
+        [sys.executable, "-c", _HOLD, launcher],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
@@ -253,7 +263,7 @@ def _names_on_the_machine() -> list[str]:
     return [
         *os.listdir("/sys/class/net"),
         *(os.listdir(named) if named.exists() else ()),
-        *(mount for mount in mounts if mount.startswith(("names ", "nsfs "))),
+        *(mount for mount in mounts if mount.startswith(("names ", "nsfs ", "launchers "))),
     ]
 
 
@@ -292,7 +302,7 @@ def test_a_rank_is_slowed_by_half_and_the_others_are_not(tmp_path: Path) -> None
 
 @pytest.mark.parametrize(
     ("nproc", "launcher"),
-    [(1, "env"), (2, "env"), (1, "torchrun")],
+    [(1, "env"), (2, "env"), (1, "torchrun"), (1, "mpirun"), (1, "srun")],
 )
 def test_a_sweep_sees_a_host_for_each(nproc: int, launcher: Launcher, tmp_path: Path) -> None:
     sweep = ("-m", "ncclbench", "sweep", "--ops", "all_reduce", "-b", "64K", "-e", "64K", "--epochs", "1")
@@ -328,6 +338,23 @@ def test_without_root_the_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.delenv("NCCLBENCH_REQUIRE_ALL", raising=False)
     with pytest.raises(pytest.skip.Exception, match="needs root"), Cluster(2):
         pass
+
+
+@pytest.mark.parametrize(
+    ("launcher", "tool", "package"),
+    [("mpirun", "mpirun", "openmpi-bin"), ("srun", "slurmctld", "slurm-wlm"), ("srun", "munged", "munge")],
+)
+def test_without_a_launchers_programs_the_test_is_skipped(
+    launcher: Launcher, tool: str, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    which = shutil.which
+    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == tool else which(name, **more))
+    monkeypatch.delenv("NCCLBENCH_REQUIRE_ALL", raising=False)
+    with (
+        Cluster(2) as cluster,
+        pytest.raises(pytest.skip.Exception, match=f"^{tool} is missing: apt install {package}$"),
+    ):
+        cluster.start(1, ("-c", "pass"), launcher=launcher)
 
 
 _SKIP = """

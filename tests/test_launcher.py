@@ -228,3 +228,22 @@ def test_under_a_real_mpirun(tmp_path: Path) -> None:
     ]
     assert {seat["launcher"] for seat in seats} == {"mpirun"}
     assert len({seat["master_port"] for seat in seats}) == 1
+
+
+def test_a_bad_request_is_said_though_rank_0_is_the_last_to_find_out(tmp_path: Path) -> None:
+    script = tmp_path / "late.py"
+    script.write_text(
+        "import os, sys, time\n"
+        "time.sleep(1.0 if os.environ['RANK'] == '0' else 0.0)\n"
+        "from ncclbench.cli.app import main\n"
+        "sys.argv = ['ncclbench', 'sweep', '--ops', 'no_such_thing']\n"
+        "main()\n"
+    )
+    torchrun = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone")
+    environ = {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent)}
+    done = subprocess.run(
+        [*torchrun, script], capture_output=True, text=True, timeout=100, env=environ, check=False
+    )
+    assert done.returncode == 1, "torchrun's own, whatever the ranks' is"
+    assert done.stderr.count("no_such_thing") == 1, done.stderr
+    assert "ncclbench: error: " in done.stderr

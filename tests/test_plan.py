@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from ncclbench.errors import RequestError
-from ncclbench.plan import memory
+from ncclbench.plan import machine, memory
 from ncclbench.plan.arms import arms_device, find_base, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
+from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Arm, Case, Device, Plan
 from ncclbench.plan.schedule import usual_visits, visit_order
 from ncclbench.plan.sizes import parse_sizes
@@ -165,7 +167,7 @@ class TestMethod:
         plan = plan_of()
         assert (plan.iters, plan.epochs, plan.statistic, plan.base_arm) == (20, 3, "p25", "gloo")
         assert (plan.margin_ratio, plan.margin_us) == (0.03, 1.0)
-        assert plan.rotation_bytes == memory.rotation_bytes("cpu", 2)
+        assert plan.rotation_bytes == Machine.here("cpu", 2).rotation_bytes("cpu", 2)
 
     def test_several_arms_get_more_epochs_and_iterations(self) -> None:
         plan = plan_of(arms=TWO)
@@ -276,39 +278,43 @@ class TestMemory:
         for entry in plan.cases:
             assert entry.bytes_per_rank == memory.case_bytes(entry.case, plan.rotation_bytes)
 
-    def test_ranks_of_a_host_go_past_its_cache_together(self, tmp_path: Path, monkeypatch: Any) -> None:
-        monkeypatch.setattr(memory, "last_level_cache_bytes", lambda: 40 << 20)
-        monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 40)
-        assert memory.rotation_bytes("cpu", 4) * 4 == pytest.approx(1.1 * (40 << 20), rel=1e-6)
+    def test_ranks_of_a_host_go_past_its_cache_together(self) -> None:
+        host = Machine("host", "cpu", 4, memory_bytes=1 << 40, last_level_cache_bytes=40 << 20)
+        assert host.rotation_bytes("cpu", 4) * 4 == pytest.approx(1.1 * (40 << 20), rel=1e-6)
 
-    def test_rotation_leaves_small_machines_their_memory(self, monkeypatch: Any) -> None:
-        monkeypatch.setattr(memory, "last_level_cache_bytes", lambda: 512 << 20)
-        monkeypatch.setattr(memory, "available_bytes", lambda: 1 << 30)
-        assert memory.rotation_bytes("cpu", 2) == (1 << 30) // 2 // 16
+    def test_rotation_leaves_small_machines_their_memory(self) -> None:
+        host = Machine("host", "cpu", 2, memory_bytes=1 << 30, last_level_cache_bytes=512 << 20)
+        assert host.rotation_bytes("cpu", 2) == (1 << 30) // 2 // 16
 
     def test_the_largest_cache_counts(self, tmp_path: Path) -> None:
         for index, size in enumerate(("32K", "1024K", "36864K", "gibberish")):
             (tmp_path / f"index{index}").mkdir()
             (tmp_path / f"index{index}" / "size").write_text(size + "\n")
-        assert memory.last_level_cache_bytes(tmp_path) == 36 << 20
-        assert memory.last_level_cache_bytes(tmp_path / "none") == memory.DEFAULT_CACHE_BYTES
+        assert machine.last_level_cache_bytes(tmp_path) == 36 << 20
+        assert machine.last_level_cache_bytes(tmp_path / "none") == machine.DEFAULT_CACHE_BYTES
 
     def test_available_memory_respects_the_container(self, tmp_path: Path) -> None:
         meminfo, limit = tmp_path / "meminfo", tmp_path / "memory.max"
         meminfo.write_text("MemTotal: 9 kB\nMemAvailable:    2048 kB\n")
-        assert memory.available_bytes(meminfo, limit) == 2 << 20
+        assert machine.available_bytes(meminfo, limit) == 2 << 20
         limit.write_text("max\n")
-        assert memory.available_bytes(meminfo, limit) == 2 << 20
+        assert machine.available_bytes(meminfo, limit) == 2 << 20
         limit.write_text(f"{1 << 20}\n")
-        assert memory.available_bytes(meminfo, limit) == 1 << 20
-        assert memory.available_bytes(tmp_path / "none", tmp_path / "none") is None
+        assert machine.available_bytes(meminfo, limit) == 1 << 20
+        assert machine.available_bytes(tmp_path / "none", tmp_path / "none") is None
 
-    def test_more_than_there_is_is_refused_before_anything_starts(self) -> None:
-        with pytest.raises(
-            RequestError, match=r"2 ranks need 2\.0 TiB of memory each, .* lower -e/--max-bytes"
-        ):
+    def test_what_does_not_fit_is_skipped_and_the_rest_is_planned(self) -> None:
+        plan = plan_of(sizes=(1024, 1 << 40))
+        fits, large = plan.cases
+        assert (fits.status, large.status) == ("planned", "skipped")
+        assert re.search(r"does not fit into the .*iB of memory that each of 2 ranks", str(large.reason))
+        assert large.bytes_per_rank == (2 << 40) + memory.PATTERN_BYTES
+        assert plan.bytes_per_rank == fits.bytes_per_rank
+
+    def test_where_nothing_fits_it_is_refused_before_anything_starts(self) -> None:
+        with pytest.raises(RequestError, match=r"does not fit into .*; lower -e/--max-bytes"):
             plan_of(sizes=(1 << 40,))
-        with pytest.raises(RequestError, match=r"32\.0 TiB of GPU memory"):
+        with pytest.raises(RequestError, match=r"does not fit into the 1\.0 TiB of a GPU \(1\); lower"):
             plan_of(sizes=(1 << 44,), device="cuda")
 
 

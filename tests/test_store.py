@@ -84,7 +84,8 @@ def test_round_trip(tmp_path: Path, name: str) -> None:
         for one, other in zip(found.units[key], units, strict=True):
             assert_same(one, other)
     assert found.statuses == {(status.case, "gloo#2"): ("failed", "rank 1 on node-00 died")}
-    expected = {"arm": "gloo", "epoch": 0, "attempt": 0, "rank": 1, "init_us": 1250.5, "first_op_us": None}
+    place = {"arm": "gloo", "topology": "world", "epoch": 0, "attempt": 0, "rank": 1}
+    expected = {**place, "init_us": 1250.5, "first_op_us": None}
     assert found.cold == [expected]
 
 

@@ -178,3 +178,22 @@ def test_under_torchrun_a_killed_worker_ends_every_rank_with_the_same_code(tmp_p
         assert outcome.err.count("exitcode  : 3") == _NRANKS
         assert running.left_behind(3.0) == []
     assert load_run(folder).units
+
+
+@pytest.mark.full
+def test_under_torchrun_a_stopped_worker_is_named_by_one_supervisor_for_all(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(_NRANKS))
+    words = (*SWEEP[3:], *_LONG[:-2], "--timeout", "15s", "--out", folder)
+    with Running(*launcher, "-m", "ncclbench", *words) as running:
+        wait_until(lambda: lines(folder) > _NRANKS, "the first unit")
+        supervisors = {process.pid for process in running.descendants() if process.ppid() == running.pid}
+        stopped = [process for process in running.descendants() if process.ppid() in supervisors][-1]
+        stopped.suspend()
+        outcome = running.wait()
+        assert outcome.code == 1, "the launcher's own code for a failed job"
+        said = [line for line in outcome.err.splitlines() if "ncclbench: error:" in line]
+        assert len(said) == 1
+        assert "does not react (stopped, or stuck in the kernel)" in said[0]
+        assert outcome.err.count("exitcode  : 3") == _NRANKS
+        assert running.left_behind(3.0) == []

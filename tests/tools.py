@@ -22,7 +22,7 @@ _DEBIAN_PACKAGES = {
     "make": "make",
     "git": "git",
     "mpirun": "openmpi-bin",
-    "slurmd": "slurm-wlm",
+    **dict.fromkeys(("slurmctld", "slurmd", "srun", "sbatch", "scancel"), "slurm-wlm"),
     "munged": "munge",
 }
 

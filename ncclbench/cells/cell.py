@@ -70,8 +70,9 @@ def run_cell(task: CellTask, work: Work, deadline_s: float, signals: EndSignals)
         MeasurementError: the ranks did not come as far as their group.
         Interrupted: an ending signal came.
     """
-    before = children()
     meeting = meet_alone()
+    # With the process that serves the store, which goes with the meeting.
+    before = children()
     board = Board(task.nranks)
 
     def rank_work(slot: int, pipe: Connection) -> None:

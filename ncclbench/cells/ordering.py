@@ -18,7 +18,7 @@ from ncclbench.supervise.signals import EndSignals
 from ncclbench.tables.orderings import ORDERINGS
 
 # Beyond the deadlines of a cell: what hangs is to be seen hanging, and not raising torch's own timeout.
-_TORCH_EXTRA_S = 60.0
+TORCH_EXTRA_S = 60.0
 
 
 def run_ordering(
@@ -43,7 +43,7 @@ def run_ordering(
         MeasurementError: the ranks of a cell could not be started.
         Interrupted: an ending signal came.
     """
-    task = CellTask(arm, 2, MOST_DEADLINES * deadline_s + _TORCH_EXTRA_S, share_gpu)
+    task = CellTask(arm, 2, MOST_DEADLINES * deadline_s + TORCH_EXTRA_S, share_gpu)
 
     def completes(name: str, nbytes: int) -> bool:
         before()

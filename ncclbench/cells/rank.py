@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 import torch
 
 from ncclbench.plan.model import Arm
+from ncclbench.tables.topologies import Groups
 from ncclbench.worker.control import ControlPlane
+from ncclbench.worker.cuts import place_in
 from ncclbench.worker.device import Device
 from ncclbench.worker.devices import Devices
 from ncclbench.worker.groups import ArmGroup, kind_of, open_group, prepare_environment, why_unavailable
@@ -51,17 +53,25 @@ class CellRank:
 
     Attributes:
         rank, nranks: its place; ``group``: of all ranks of the cell, on the arm.
+        groups: the rank's group in each cut of the cell's task.
         control: a gloo group beside it, for agreeing and waiting.
     """
 
     def __init__(
-        self, rank: int, control: ControlPlane, device: Device, group: Any, pipe: Connection
+        self,
+        rank: int,
+        control: ControlPlane,
+        device: Device,
+        group: Any,
+        pipe: Connection,
+        groups: Sequence[Any] = (),
     ) -> None:
         self.rank = rank
         self.nranks = control.nranks
         self.control = control
         self.device = device
         self.group = group
+        self.groups = groups
         self._pipe = pipe
 
     @property
@@ -90,12 +100,14 @@ class CellTask:
         nranks: of the cell.
         timeout_s: that torch is given for operations of the group; the control plane waits longer.
         share_gpu: ranks may share a GPU.
+        cuts: groups of the cell's ranks that are made beside the one of all of them.
     """
 
     arm: Arm
     nranks: int
     timeout_s: float
     share_gpu: bool
+    cuts: tuple[Groups, ...] = ()
 
 
 # Beyond torch's own timeout: of the control plane, which waits for ranks that run into that.
@@ -107,12 +119,13 @@ def serve(task: CellTask, rank: int, store: Any, pipe: Connection, work: Work) -
     prepare_environment(one_host=True, share_gpu=task.share_gpu, ranks_per_gpu=task.nranks)
     torch.set_num_threads(1)
     control = ControlPlane(store, rank, task.nranks, task.timeout_s + _CONTROL_EXTRA_S)
-    device, group = _open(task, rank, control, pipe)
-    if group is None:
+    device, opened = _open(task, rank, control, pipe)
+    if not opened:
         return
     pipe.recv()
+    group, *groups = (each.group for each in opened)
     try:
-        pipe.send(Ended(work(CellRank(rank, control, device, group.group, pipe)), None))
+        pipe.send(Ended(work(CellRank(rank, control, device, group, pipe, groups)), None))
     except Exception as error:  # whatever torch raises is what the cell is about
         pipe.send(Ended(None, f"{type(error).__name__}: {first_line(error)}"))
     try:
@@ -123,17 +136,21 @@ def serve(task: CellTask, rank: int, store: Any, pipe: Connection, work: Work) -
 
 def _open(
     task: CellTask, rank: int, control: ControlPlane, pipe: Connection
-) -> tuple[Device, ArmGroup | None]:
-    group, devices, kind = None, Devices(rank), kind_of(task.arm)
+) -> tuple[Device, list[ArmGroup]]:
+    """The group of all ranks, then the rank's in each cut; none where one cannot be had."""
+    opened: list[ArmGroup] = []
+    devices, kind = Devices(rank), kind_of(task.arm)
     reason = why_unavailable(task.arm)
     if reason is None:
+        parts = [place_in("cut", cut, rank, task.nranks) for cut in task.cuts]
         try:
-            group = open_group(task.arm, devices.get(kind), task.timeout_s)
+            for part in (None, *parts):
+                opened.append(open_group(task.arm, devices.get(kind), task.timeout_s, part=part))
         except Exception as error:  # which types a missing backend raises differs by version
             reason = first_line(error)
     reason = control.first_reason(reason)
-    if reason is not None or group is None:
+    if reason is not None:
         pipe.send(Opened(None, None, reason))
-        return devices.get("cpu"), None
-    pipe.send(Opened(group.implementation, kind, None))
-    return devices.get(kind), group
+        return devices.get("cpu"), []
+    pipe.send(Opened(opened[0].implementation, kind, None))
+    return devices.get(kind), opened

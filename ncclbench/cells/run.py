@@ -67,7 +67,7 @@ class Cells:
 
     def _part(self, part: str, arm: Arm) -> None:
         plan = self._plan
-        device = _device(arm)
+        device = device_of(arm)
         gpus = count_gpus()
         if device == "cuda" and gpus < _RANKS and not (gpus and plan.share_gpu):
             raise NotHere(f"its cells take {_RANKS} GPUs on one host, and {gpus} can be seen (--share-gpu)")
@@ -115,7 +115,7 @@ class Cells:
         return [ArmFound(arm=arm.id, implementation=result.implementation, device=result.device, reason=None)]
 
 
-def _device(arm: Arm) -> str:
+def device_of(arm: Arm) -> str:
     """Where the arm's tensors live, told without a call of CUDA."""
     wanted = find_backend(arm.backend).device
     return wanted if wanted != "any" else "cuda" if count_gpus() else "cpu"

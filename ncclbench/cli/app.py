@@ -6,6 +6,7 @@ import importlib
 import keyword
 import os
 import sys
+import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,6 +27,9 @@ from ncclbench.errors import (
 from ncclbench.names import unknown
 from ncclbench.terminal.streams import silence, write
 
+# For rank 0 to say what is wrong, though it be the last to find out.
+_OTHERS_SPEAK_S = 2.0
+
 # Each is the object ``command`` of the module of its name here (with a _ after a keyword), imported only when
 # it is called: --help must not pay for torch or rich.
 COMMANDS = {
@@ -40,6 +44,7 @@ COMMANDS = {
     "overlap": "Measure how much of communication hides behind compute, with a serial control beside it.",
     "p2p": "Measure point-to-point: ways of sending, first messages, orders that deadlock, semantics.",
     "transport": "Move a model's weights from a trainer to generators, one-sided and two-sided, checked.",
+    "groups": "Measure what process groups cost, and collectives in several groups at the same time.",
     "drill": "Let a rank fail on purpose: every phase of the recovery timed, sums checked.",
     "flight": "Read flight recorder dumps: who is stuck where, who did not come, who issued another.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
@@ -47,10 +52,18 @@ COMMANDS = {
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "env")
-
-# Named in the manual and not built yet: refused with these words, not as typing errors.
-PLANNED_COMMANDS = ("groups",)
+MEASURING = (
+    "sweep",
+    "calibrate",
+    "matrix",
+    "suspects",
+    "drill",
+    "overlap",
+    "p2p",
+    "transport",
+    "groups",
+    "env",
+)
 
 
 class _Commands(click.Group):
@@ -65,8 +78,6 @@ class _Commands(click.Group):
             command = importlib.import_module(f"ncclbench.cli.{module}").command
             assert isinstance(command, click.Command)
             return command
-        if name in PLANNED_COMMANDS:
-            raise RequestError(f"ncclbench {name} is not there yet: commands are {', '.join(COMMANDS)}")
         raise unknown("command", name, COMMANDS)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -134,7 +145,11 @@ def _invoke(arguments: list[str]) -> int:
 
 
 def _failed(arguments: list[str], code: int, message: str, run: Path | None = None) -> int:
-    show_failure(_command(arguments), code, message, "--json" in arguments, _is_first(arguments), run)
+    rank = _rank(arguments)
+    show_failure(_command(arguments), code, message, "--json" in arguments, not rank, run)
+    if rank is not None and code == EXIT_BAD_REQUEST:
+        # Found before the ranks have met: the launcher kills the others when it sees the first one end.
+        time.sleep(_OTHERS_SPEAK_S)
     return code
 
 
@@ -142,17 +157,17 @@ def _command(arguments: list[str]) -> str | None:
     return next((argument for argument in arguments if not argument.startswith("-")), None)
 
 
-def _is_first(arguments: list[str]) -> bool:
-    """Whether this process speaks for its job: under a launcher only rank 0 prints."""
+def _rank(arguments: list[str]) -> int | None:
+    """The rank that a launcher gave this process, of which 0 speaks for all; None where none did."""
     if _command(arguments) not in MEASURING:
-        return True
+        return None
     from ncclbench.supervise.launcher import find_seat
 
     try:
         seat = find_seat(os.environ, None)
     except RequestError:  # no telling which rank this is
-        return True
-    return seat is None or seat.rank == 0
+        return None
+    return None if seat is None else seat.rank
 
 
 def _usage(error: click.ClickException) -> str:

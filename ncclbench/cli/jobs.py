@@ -81,7 +81,11 @@ def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: C
         job = join(seat, nranks, signals)
         code = EXIT_FAILED
         try:
-            code = lead(job) if job.leads else follow(job)
+            if job.leads:
+                job.meet_everybody()
+                code = lead(job)
+            else:
+                code = follow(job)
         except NcclbenchError as error:
             code = error.exit_code
             show_failure(command, code, str(error), as_json, job.leads, error.run)

@@ -28,7 +28,8 @@ from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
-from ncclbench.plan.memory import PATTERN_BYTES, check_memory, rotation_bytes, slot_count
+from ncclbench.plan.machine import Machine
+from ncclbench.plan.memory import PATTERN_BYTES, slot_count
 from ncclbench.plan.model import Device
 from ncclbench.plan.sizes import parse_sizes
 from ncclbench.supervise.launcher import find_seat
@@ -176,14 +177,16 @@ def _check_memory(machine: Device, local_ranks: int, params: Mapping[str, Any]) 
         RequestError: they do not.
     """
     largest = params["bytes"][-1]
+    here = Machine.here(machine, local_ranks)
+    slots = slot_count(2 * largest, here.rotation_bytes(machine, local_ranks))
     parts = {
-        "ways": 2 * largest * slot_count(2 * largest, rotation_bytes(machine, local_ranks)) + PATTERN_BYTES,
+        "ways": 2 * largest * slots + PATTERN_BYTES,
         # On rank 0 a message for each peer, and what is reduced beside them.
         "peers": (len(params["peers"]) + 1) * largest + PATTERN_BYTES,
         "ordering": 2 * largest,
     }
     needed = max((parts[name] for name in params["parts"] if name in parts), default=0)
-    check_memory(machine, needed, local_ranks)
+    here.check_fits(machine, needed, local_ranks)
 
 
 def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,7 +256,7 @@ def _lead(job: Job, plan: P2pPlan, params: Mapping[str, Any]) -> int:
         made.append(P2pOrders(plan, keep, tell))
         return made[-1].orders()
 
-    def afterwards(environment: dict[str, Any], keep: Any) -> None:
+    def afterwards(environment: dict[str, Any], keep: Any, flight: str | None) -> None:
         limit_s = None if job.seat is None else UNDER_LAUNCHER_S
         cells = Cells(plan, keep, tell, job.signals, made[-1].known, limit_s)
         cells.run(made[-1].available)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.jobs import rank_count
+from ncclbench.cli.files import free_file
+from ncclbench.cli.jobs import rank_count, typed_command
 from ncclbench.cli.options import (
     SectionedCommand,
     arm_options,
@@ -27,21 +30,33 @@ from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_OK, RequestError
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import build_plan
-from ncclbench.plan.model import Arm, Device, Plan
+from ncclbench.plan.machine import Machine
+from ncclbench.plan.model import Device, Plan
 from ncclbench.tables.backends import find_backend
 from ncclbench.terminal.streams import show, write
 
 _MOST_RANKS = 1 << 20
 
-_world_option = under(
+_world_options = under(
     "Where it runs",
+    option(
+        "--machine",
+        metavar="FILE",
+        otherwise="this one",
+        parse=values.path,
+        help="What each host is: a TOML file, a run, or what ncclbench env --json wrote.",
+    ),
     option(
         "--world-size",
         metavar="N",
-        otherwise="--nproc-per-node",
+        otherwise="the ranks of a host",
         parse=values.whole(1, _MOST_RANKS),
-        help="Ranks in the job, on machines like this one.",
+        help="Ranks in the job, on hosts like that machine.",
     ),
+)
+_out_option = under(
+    "What is kept",
+    option("--out", metavar="FILE", parse=values.path, help="Write the plan, for ncclbench sweep --plan."),
 )
 
 
@@ -53,8 +68,9 @@ _world_option = under(
 @selection_options
 @arm_options
 @method_options
-@_world_option
+@_world_options
 @launch_options
+@_out_option
 @json_option
 def command(**params: Any) -> int:
     """Show what a sweep with these options would run: cases, time, memory, and the smallest effect it finds.
@@ -65,11 +81,18 @@ def command(**params: Any) -> int:
     from ncclbench.store.calibrations import find_here
     from ncclbench.terminal.planned import conclusion, plan_lines
 
-    plan = _plan(params)
+    file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
+    hosts = _hosts(params)
+    plan = _plan(params, hosts)
     base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
     calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
     told = forecast(plan, calibration)
     message = conclusion(plan, told, calibration)
+    if file is not None:
+        from ncclbench.store.plans import write_plan
+
+        write_plan(file, plan, hosts.machine, hosts.local_ranks, typed_command())
+        message += f"; run it with ncclbench sweep --plan {file}"
     if params["as_json"]:
         emit_json(
             document(
@@ -82,42 +105,82 @@ def command(**params: Any) -> int:
                     "seconds_at_most": told.at_most,
                     "bytes_per_rank": plan.bytes_per_rank,
                     "nranks": plan.nranks,
+                    "hosts": -(-plan.nranks // hosts.local_ranks),
+                    "machine": hosts.machine.to_json(),
+                    "file": file,
                     "family": told.family,
                     "calibration": _source(calibration),
                 },
             )
         )
     else:
-        write("\n".join([*plan_lines(plan, told), message]) + "\n", sys.stdout)
+        lines = [*hosts.lines(), *plan_lines(plan, told), message]
+        write("\n".join(lines) + "\n", sys.stdout)
     return EXIT_OK
 
 
-def _plan(params: Mapping[str, Any]) -> Plan:
-    arms = parse_arms(params["backends"], params["arms"], _machine())
-    local_ranks = rank_count(None, params["nproc_per_node"])
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """Where the job would run.
+
+    Attributes:
+        machine: what each host is.
+        is_here: that is this machine, not one from a file.
+        nranks: in the job.
+        local_ranks: on the fullest host.
+    """
+
+    machine: Machine
+    is_here: bool
+    nranks: int
+    local_ranks: int
+
+    def lines(self) -> list[str]:
+        """For people: which machines it is about, where it is not this one alone."""
+        count = -(-self.nranks // self.local_ranks)
+        if self.is_here and count == 1:
+            return []
+        like = "this machine" if self.is_here else self.machine.name
+        full = f" with {self.local_ranks} rank{'' if self.local_ranks == 1 else 's'} each"
+        return [f"# {count} host{'' if count == 1 else 's'} like {like}{full if count > 1 else ''}"]
+
+
+def _hosts(params: Mapping[str, Any]) -> _Hosts:
+    asked = params["nproc_per_node"]
+    if params["machine"] is None:
+        local_ranks = rank_count(None, asked)
+        machine = Machine.here("cuda" if count_gpus() else "cpu", local_ranks)
+    else:
+        machine = Machine.read(Path(params["machine"]))
+        local_ranks = asked or machine.ranks_per_host
+        if local_ranks > machine.ranks_per_host:
+            raise RequestError(
+                f"--nproc-per-node {local_ranks} is more than the {machine.ranks_per_host} ranks that a host "
+                f"of {params['machine']} takes: lower it, or raise ranks_per_host there"
+            )
     nranks = params["world_size"] or local_ranks
-    if params["nproc_per_node"] is not None and local_ranks > nranks:
+    if asked is not None and local_ranks > nranks:
         raise RequestError(
             f"--nproc-per-node {local_ranks} is more than --world-size {nranks}: lower one or raise the other"
         )
+    return _Hosts(machine, params["machine"] is None, nranks, min(local_ranks, nranks))
+
+
+def _plan(params: Mapping[str, Any], hosts: _Hosts) -> Plan:
+    """Where nothing says what machine it is, a plan for GPUs can be made where there are none."""
+    arms = parse_arms(params["backends"], params["arms"], hosts.machine.device)
+    device: Device = hosts.machine.device
+    if hosts.is_here and any(find_backend(arm.backend).device == "cuda" for arm in arms):
+        device = "cuda"
     return build_plan(
         selection_from(params),
         arms,
-        nranks=nranks,
-        local_ranks=min(local_ranks, nranks),
-        device=_device(arms),
+        nranks=hosts.nranks,
+        local_ranks=hosts.local_ranks,
+        device=arms_device(arms, device, "here" if hosts.is_here else f"in {hosts.machine.name}"),
         method=method_from(params, arms),
+        machine=hosts.machine,
     )
-
-
-def _machine() -> Device:
-    return "cuda" if count_gpus() else "cpu"
-
-
-def _device(arms: Sequence[Arm]) -> Device:
-    """Where the buffers would live. A plan for GPUs can be made where there are none."""
-    needs_gpu = any(find_backend(arm.backend).device == "cuda" for arm in arms)
-    return arms_device(arms, "cuda" if needs_gpu else _machine())
 
 
 def _source(calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:

@@ -28,6 +28,7 @@ from ncclbench.cli.options import (
     typed_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.planned import plan_from_file, plan_option
 from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
 from ncclbench.environment.gpu import count_gpus
@@ -51,6 +52,8 @@ if TYPE_CHECKING:
 
 # What --resume may stand beside: the rest is in the run.
 _BESIDE_RESUME = {"--resume", "--flight-recorder", "--require", "--unclear", "--json", "--exit-zero"}
+# And --plan: the rest is in the file.
+_BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", "--out", "--label"}
 
 
 @click.command(
@@ -58,6 +61,7 @@ _BESIDE_RESUME = {"--resume", "--flight-recorder", "--require", "--unclear", "--
     cls=SectionedCommand,
     epilog="Example: ncclbench sweep --ops all_reduce,broadcast -b 8 -e 64M",
 )
+@plan_option
 @selection_options
 @arm_options
 @method_options
@@ -74,15 +78,21 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         beside = [name for name in typed_options(ctx) if name not in _BESIDE_RESUME]
         if beside:
             raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
+    if params["plan"] is not None:
+        beside = [name for name in typed_options(ctx) if name not in _BESIDE_PLAN]
+        if beside:
+            raise RequestError(f"--plan says what is measured and how: leave {', '.join(beside)} away")
     seat = find_seat(os.environ, params["nproc_per_node"])
     # Under a launcher hosts are known once the others are met; what else is wrong is said before.
-    plan = _plan(params, seat) if params["resume"] is None else None
+    plan = _plan(params, seat) if params["resume"] is None and (seat is None or not params["plan"]) else None
     # What is wrong with the run or its folder is said before anything starts; under a launcher the
     # others are met first, so that all of them end with the same code.
     work = _prepare(plan, seat, params) if seat is None else None
 
     def lead(job: Job) -> int:
-        placed = plan if plan is None or not plan.groups else _plan(params, seat, job.placement())
+        placed = plan
+        if params["plan"] or (plan is not None and plan.groups):
+            placed = _plan(params, seat, job.placement())
         return _lead(job, work or _prepare(placed, seat, params), params)
 
     return run_job("sweep", seat, work.plan.nranks if work else 0, params["as_json"], lead)
@@ -134,6 +144,8 @@ def _check_world(former: Run, seat: Seat | None) -> None:
 
 
 def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | None = None) -> Plan:
+    if params["plan"] is not None:
+        return plan_from_file(Path(params["plan"]), seat, params["nproc_per_node"], placement)
     machine: Device = "cuda" if count_gpus() else "cpu"
     arms = parse_arms(params["backends"], params["arms"], machine)
     nranks = rank_count(seat, params["nproc_per_node"])
@@ -156,7 +168,9 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        meta = new_meta("sweep", work.plan, Description(typed_command(), params["label"], datetime.now(UTC)))
+        came_from = {"plan_file": Path(params["plan"]).name} if params["plan"] is not None else {}
+        description = Description(typed_command(), params["label"], datetime.now(UTC))
+        meta = new_meta("sweep", work.plan, description, **came_from)
     else:
         meta = former.meta
     listener = TerminalListener(

@@ -26,7 +26,7 @@ from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.plan.arms import arms_device, parse_arms
-from ncclbench.plan.memory import available_bytes
+from ncclbench.plan.machine import available_bytes
 from ncclbench.plan.weights import parse_weights
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.transfers import TRANSFERS
@@ -213,7 +213,7 @@ def _lead(job: Job, arms: Sequence[Arm], params: Mapping[str, Any]) -> int:
         _refuse_on_gpus(environment, sum(plan.sizes))
         refused.update((yield from transfer_orders(plan, keep, tell)))
 
-    def faults(environment: dict[str, Any], keep: Any) -> None:
+    def faults(environment: dict[str, Any], keep: Any, flight: str | None) -> None:
         _faults(job, arms[0], [way for way in plan.ways if way not in refused], keep, params)
 
     request = {

@@ -70,15 +70,14 @@ def topologies(text: str, option: str) -> tuple[Cut, ...]:
 
     The commas of a mesh's dimensions belong to it: ``world,mesh:dp=2,tp=4``.
     """
-    if text.strip() == "all":
-        entries = [name for name, topology in TOPOLOGIES.items() if topology.alone]
-    else:
-        entries = []
-        for entry in separated(text, option):
-            if entries and entries[-1].startswith("mesh:") and "=" in entry and ":" not in entry:
-                entries[-1] += f",{entry}"
-            else:
-                entries.append(entry)
+    entries: list[str] = []
+    for entry in separated(text, option):
+        if entry == "all":
+            entries += [name for name, topology in TOPOLOGIES.items() if topology.alone]
+        elif entries and entries[-1].startswith("mesh:") and "=" in entry and ":" not in entry:
+            entries[-1] += f",{entry}"
+        else:
+            entries.append(entry)
     cuts = [cut for entry in entries for cut in parse_topology(entry)]
     _distinct([cut.name for cut in cuts], option)
     return tuple(cuts)

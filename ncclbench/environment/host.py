@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-from ncclbench.plan.memory import last_level_cache_bytes
+from ncclbench.plan.machine import last_level_cache_bytes
 from ncclbench.units import runs_of
 
 _PROC = Path("/proc")

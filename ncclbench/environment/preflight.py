@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import Any
 
 from ncclbench.environment.collect import whole_ranks
@@ -13,12 +12,11 @@ from ncclbench.environment.flight import (
     as_one,
     finding,
     grouped,
-    odd,
-    of_gpu,
     some,
     variable,
 )
 from ncclbench.environment.host import parse_ranges
+from ncclbench.environment.preflight_alike import clocks_apart, settings, systems, versions
 from ncclbench.environment.preflight_gpus import clocks, models, narrowed, shared_gpus, sick
 from ncclbench.errors import RequestError
 from ncclbench.tables.backends import find_backend
@@ -84,24 +82,6 @@ def _world(flight: Flight) -> Iterator[Finding]:
     for size, ranks in grouped(flight.ranks, lambda rank: variable(rank, "WORLD_SIZE")).items():
         if size and size != str(flight.nranks):
             yield finding("error", ranks, f"WORLD_SIZE={size} but {flight.nranks} ranks were launched", mend)
-
-
-def _versions(flight: Flight) -> Iterator[Finding]:
-    for key, name in (("torch", "torch"), ("torch_git", "torch's build"), ("nccl", "NCCL")):
-        values = grouped(flight.ranks, itemgetter(key))
-        if len(values) > 1 and (key != "nccl" or flight.uses_nccl):
-            what = f"{name} differs between ranks: {some(values)}"
-            yield finding("error", odd(values), what, "install one version on all hosts")
-            return  # one wrong installation is one finding
-
-
-def _systems(flight: Flight) -> Iterator[Finding]:
-    kernels = grouped(flight.ranks, lambda rank: flight.hosts[rank["host"]].get("kernel"))
-    drivers = grouped(flight.ranks, lambda rank: of_gpu(rank, "driver"))
-    for name, values, matters in (("kernel", kernels, True), ("GPU driver", drivers, flight.uses_cuda)):
-        if matters and len(values) > 1:
-            what = f"the {name} differs between ranks: {some(values)}"
-            yield finding("warning", odd(values), what, "compare hosts with care, or make them alike")
 
 
 def _settings(flight: Flight) -> Iterator[Finding]:
@@ -211,9 +191,11 @@ def _memory(flight: Flight) -> Iterator[Finding]:
 
 _CHECKS: tuple[Callable[[Flight], Iterator[Finding]], ...] = (
     _world,
-    _versions,
+    versions,
     shared_gpus,
     _meaning_of_nccl,
+    settings,
+    clocks_apart,
     _settings,
     _cores,
     sick,
@@ -223,5 +205,5 @@ _CHECKS: tuple[Callable[[Flight], Iterator[Finding]], ...] = (
     _load,
     _memory,
     models,
-    _systems,
+    systems,
 )

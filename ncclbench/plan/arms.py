@@ -52,10 +52,13 @@ def find_base(arms: Sequence[Arm], base: str | None) -> str:
     return base
 
 
-def arms_device(arms: Sequence[Arm], machine: Device) -> Device:
+def arms_device(arms: Sequence[Arm], machine: Device, where: str = "here") -> Device:
     """Where the arms' buffers live, given whether the machine has a GPU.
 
     Without a GPU it is the CPU, and arms that need one are shown as unavailable.
+
+    Args:
+        where: that machine is, in words.
 
     Raises:
         RequestError: no arm can run here, or arms on CPU and GPU at once: arms share their buffers.
@@ -66,7 +69,7 @@ def arms_device(arms: Sequence[Arm], machine: Device) -> Device:
         by_device.setdefault(machine if wanted == "any" else wanted, arm.id)
     if machine == "cpu":
         if "cpu" not in by_device:
-            raise RequestError(f"{by_device['cuda']} needs a GPU and none is here: take --backends gloo")
+            raise RequestError(f"{by_device['cuda']} needs a GPU and none is {where}: take --backends gloo")
         return "cpu"
     if len(by_device) == 2:
         raise RequestError(

@@ -11,6 +11,7 @@ from typing import Literal
 
 from ncclbench.errors import RequestError
 from ncclbench.plan import memory
+from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import (
     FIRST_LOOK,
     MARGIN_RATIO,
@@ -108,24 +109,33 @@ def build_plan(
     device: Device,
     method: Method | None = None,
     placement: Placement | None = None,
+    machine: Machine | None = None,
 ) -> Plan:
     """The plan for ``nranks`` ranks, ``local_ranks`` of them on the fullest host, with tensors on ``device``.
 
+    What needs more memory than there is, is skipped like all else that cannot be measured.
+
     Args:
         placement: which rank is on which host; None: host after host, as full as the fullest.
+        machine: what each host is; None: this one.
 
     Raises:
-        RequestError: a root outside the world, nothing left to measure, more memory than there is,
-            or settings that contradict each other.
+        RequestError: a root outside the world, nothing left to measure, or settings that contradict each
+            other.
     """
     method = method or Method()
     _check_roots(selection, nranks)
     _check_injection(method.injection, nranks)
     epochs, iters = _repetitions(method, len(arms))
-    rotation = memory.rotation_bytes(device, local_ranks)
+    machine = machine or Machine.here(device, local_ranks)
+    room = _Room(
+        machine.rotation_bytes(device, local_ranks),
+        machine.most_bytes(device, local_ranks),
+        machine.shortage(device, local_ranks),
+    )
     place = placement or Placement.in_blocks(nranks, local_ranks)
     cuts = [_Placed(cut, cut.groups(place)) for cut in selection.topologies]
-    cases = tuple(_cases(selection, cuts, nranks, device, method.seed, rotation))
+    cases = tuple(_cases(selection, cuts, nranks, device, method.seed, room))
     used = {entry.case.topology for entry in cases if entry.status == "planned"}
     plan = Plan(
         cases=cases,
@@ -144,7 +154,7 @@ def build_plan(
         timeout_s=method.timeout_s,
         share_gpu=method.share_gpu,
         seed=method.seed,
-        rotation_bytes=rotation,
+        rotation_bytes=room.rotation_bytes,
         precision=method.precision,
         adapts=method.precision is not None and method.iters is None,
         injection=method.injection,
@@ -154,8 +164,7 @@ def build_plan(
         },
         meshes={each.cut.name: each.cut.mesh for each in cuts if each.cut.mesh and each.cut.name in used},
     )
-    _refuse_empty(plan)
-    memory.check_memory(device, plan.bytes_per_rank, local_ranks)
+    _refuse_empty(plan, room)
     return plan
 
 
@@ -206,13 +215,29 @@ def _time_budget_s(method: Method) -> float | None:
     return method.time_budget_s
 
 
-def _refuse_empty(plan: Plan) -> None:
+def _refuse_empty(plan: Plan, room: _Room) -> None:
     if plan.planned:
         return
     reasons = Counter(entry.reason for entry in plan.cases).most_common()
     shown = "; ".join(f"{reason} ({count})" for reason, count in reasons[:_REASONS_SHOWN])
     more = f"; and {len(reasons) - _REASONS_SHOWN} more reasons" if len(reasons) > _REASONS_SHOWN else ""
-    raise RequestError(f"nothing to measure, every case asked for is skipped: {shown}{more}")
+    mend = "; lower -e/--max-bytes" if any(entry.reason == room.shortage for entry in plan.cases) else ""
+    raise RequestError(f"nothing to measure, every case asked for is skipped: {shown}{more}{mend}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Memory on a rank's device.
+
+    Attributes:
+        rotation_bytes: what the slots of a case should exceed together.
+        most_bytes: of all of a case; None where unknown.
+        shortage: why a case that needs more is skipped.
+    """
+
+    rotation_bytes: int
+    most_bytes: int | None
+    shortage: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +272,7 @@ class _Sized:
 
 
 def _cases(
-    selection: Selection, cuts: Sequence[_Placed], nranks: int, device: Device, seed: int, rotation: int
+    selection: Selection, cuts: Sequence[_Placed], nranks: int, device: Device, seed: int, room: _Room
 ) -> Iterator[PlannedCase]:
     trimmed = cache(_trimmed)  # the same sizes come back for every operator, mode and form
     uncut = {each.cut.name: each.refusal for each in cuts}
@@ -263,8 +288,11 @@ def _cases(
                     yield PlannedCase(case, "skipped", reason, 0)
                     continue
                 slot = memory.layout_slot_bytes(size.layout, itemsize, form.in_place)
-                needed = slot * memory.slot_count(slot, rotation) + memory.PATTERN_BYTES
-                yield PlannedCase(case, "planned", None, needed)
+                needed = slot * memory.slot_count(slot, room.rotation_bytes) + memory.PATTERN_BYTES
+                if room.most_bytes is not None and needed > room.most_bytes:
+                    yield PlannedCase(case, "skipped", room.shortage, needed)
+                else:
+                    yield PlannedCase(case, "planned", None, needed)
 
 
 def _forms(entry: Collective, selection: Selection, cuts: Sequence[_Placed], nranks: int) -> Iterator[Case]:
@@ -318,7 +346,7 @@ def _trimmed(
     """
     found: dict[int, _Sized] = {}
     for asked in sizes if entry.has_data else (0,):
-        layout = entry.layout(asked // itemsize, 0, nranks, seed)
+        layout = entry.sizes(asked // itemsize, nranks, seed)
         if isinstance(layout, str):
             found[asked] = _Sized(asked, 0, None, layout)
         else:

@@ -29,7 +29,17 @@ if TYPE_CHECKING:
     from ncclbench.compare.sides import Side
 
 # Options of ncclbench whose value is a path, though it may hold no slash.
-_PATH_OPTIONS = ("--out", "--resume", "--csv", "--against", "--base", "--new", "--compare-with")
+_PATH_OPTIONS = (
+    "--out",
+    "--resume",
+    "--plan",
+    "--machine",
+    "--csv",
+    "--against",
+    "--base",
+    "--new",
+    "--compare-with",
+)
 # Variables stand under these.
 _VARIABLES = ("variables", "environment")
 # Those of import that are no value of the word before them.

@@ -98,12 +98,13 @@ class RunMeta(TypedDict):
 
     schema: int
     kind: NotRequired[
-        Literal["sweep", "import", "matrix", "suspects", "drill", "overlap", "p2p", "transport"]
+        Literal["sweep", "import", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "groups"]
     ]
     ncclbench: NotRequired[str]
     label: NotRequired[str | None]
     created: NotRequired[str]
     command: NotRequired[str | list[str]]
+    plan_file: NotRequired[str]
     plan: dict[str, Any]
     asked: NotRequired[dict[str, bool | int | float | str | list[str] | None]]
     imported: NotRequired[Imported]
@@ -118,17 +119,21 @@ class RunMeta(TypedDict):
     message: NotRequired[str | None]
 
 
-def read_meta(path: Path) -> dict[str, Any]:
-    """run.json as it stands, its shape checked.
+def read_json(path: Path, what: str) -> Any:
+    """The JSON in a file that was written by ncclbench, all numbers finite and all texts whole.
+
+    Args:
+        what: the file should be, "the file of a run".
 
     Raises:
-        RequestError: it cannot be read, is no run.json, or one of a newer ncclbench.
+        RequestError: it cannot be read, or holds anything else.
     """
     try:
         content = path.read_bytes()
-        meta = json.loads(content, parse_constant=_finite, parse_float=_finite)
+        found = json.loads(content, parse_constant=_finite, parse_float=_finite)
         if b"\\u" in content:  # what is escaped may be half a character, which no output can hold
-            json.dumps(meta, ensure_ascii=False).encode()
+            json.dumps(found, ensure_ascii=False).encode()
+        return found
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from None
     except UnicodeEncodeError:
@@ -137,8 +142,17 @@ def read_meta(path: Path) -> dict[str, Any]:
             "remove it"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not JSON, so not the file of a run: {_one_line(error)}") from None
-    _check_schema(meta, RUN_SCHEMA, path)
+        raise RequestError(f"{path} is not JSON, so not {what}: {_one_line(error)}") from None
+
+
+def read_meta(path: Path) -> dict[str, Any]:
+    """run.json as it stands, its shape checked.
+
+    Raises:
+        RequestError: it cannot be read, is no run.json, or one of a newer ncclbench.
+    """
+    meta = read_json(path, "the file of a run")
+    check_schema(meta, RUN_SCHEMA, path, "the file of a run")
     try:
         msgspec.convert(meta, RunMeta)
         _check_places(meta.get("environment"))
@@ -154,7 +168,7 @@ def read_plan(meta: dict[str, Any], path: Path) -> Plan:
     Raises:
         RequestError: not a plan; the line names ``path`` and what is wrong in it.
     """
-    _check_schema(meta["plan"], PLAN_SCHEMA, path)
+    check_schema(meta["plan"], PLAN_SCHEMA, path, "the file of a run")
     try:
         plan = Plan.from_json(meta["plan"])
         # Through plain data and back: what a dataclass takes unchecked, this checks.
@@ -170,10 +184,15 @@ def read_plan(meta: dict[str, Any], path: Path) -> Plan:
     return plan
 
 
-def _check_schema(fields: Any, newest: int, path: Path) -> None:
+def check_schema(fields: Any, newest: int, path: Path, what: str) -> None:
+    """Refuse what has no schema number, or one of a newer ncclbench.
+
+    Raises:
+        RequestError: so it is; ``what`` the file should be stands in the line.
+    """
     schema = fields.get("schema") if isinstance(fields, dict) else None
     if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
-        raise RequestError(f"{path} is not the file of a run: it holds no schema number")
+        raise RequestError(f"{path} is not {what}: it holds no schema number")
     if schema > newest:
         raise RequestError(
             f"{path} was written by a newer ncclbench (schema {schema}, this one reads up to {newest}): "

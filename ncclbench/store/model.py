@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 from ncclbench.plan.model import Plan
 from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
 from ncclbench.store.drills import ContractOutcome, DrillTrial
+from ncclbench.store.groups import GroupsResult
 from ncclbench.store.overlaps import OverlapResult
 from ncclbench.store.p2p import P2pResult
 from ncclbench.store.probes import Probe
 from ncclbench.store.transfers import TransferResult
 
-Result = OverlapResult | P2pResult | TransferResult
+Result = OverlapResult | P2pResult | TransferResult | GroupsResult
 
 RUN_SCHEMA = 1
 
@@ -218,7 +219,7 @@ class Run:
         printed: what another tool printed, in the order of its output; a run has either these or units.
         probes: the single tests of a search for slow parts, in the order in which they were made.
         trials: the trials of a drill, in the order in which they were made; ``contract``: its contract cases.
-        results: what runs of kinds "overlap", "p2p" and "transport" measured, in the order of measuring.
+        results: what runs of kinds "overlap", "p2p", "transport" and "groups" measured, in that order.
         problems: what a reader should know: torn lines, incomplete units.
     """
 

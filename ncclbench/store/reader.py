@@ -14,6 +14,7 @@ from ncclbench.errors import RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
+from ncclbench.store.groups import GROUPS_LINES, group_stranger
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
@@ -35,6 +36,7 @@ _LINES_OF: dict[str, tuple[type, ...]] = {
     "overlap": OVERLAP_LINES,
     "p2p": P2P_LINES,
     "transport": TRANSFER_LINES,
+    "groups": GROUPS_LINES,
 }
 
 # The problem of a run whose run.json still says "running".
@@ -135,16 +137,23 @@ class _Collector:
         run = self._run
         if not isinstance(line, _LINES_OF[self._kind]):
             raise ValueError(f"a line of type {line.__struct_config__.tag!r} in a run of kind {self._kind!r}")
-        if isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
+        # First, for a run of thousands of ranks has millions of them.
+        if isinstance(line, SamplesLine) and line.arm in self._arms and line.case in self._cases:
+            # Measured after it had failed, by a later attempt: the later word counts.
+            run.statuses.pop((line.case, line.arm), None)
+            self._take_samples(line)
+        elif isinstance(line, PairTest | RankTest | WaitTest | SubsetTest):
             self._take_probe(line)
         elif isinstance(line, DrillTrial):
             run.trials.append(line)
         elif isinstance(line, ContractOutcome):
             run.contract.append(line)
-        elif isinstance(line, (*OVERLAP_LINES, *P2P_LINES, *TRANSFER_LINES)):
+        elif isinstance(line, (*OVERLAP_LINES, *P2P_LINES, *TRANSFER_LINES, *GROUPS_LINES)):
             if isinstance(line, OverlapTimes) and line.nranks != run.plan.nranks:
                 raise ValueError(f"it has times of {line.nranks} ranks of {run.plan.nranks}")
             if isinstance(line, P2P_LINES) and (strange := stranger(line, run.plan.nranks)):
+                raise ValueError(strange)
+            if isinstance(line, GROUPS_LINES) and (strange := group_stranger(line, run.plan.nranks)):
                 raise ValueError(strange)
             run.results.append(line)
         elif isinstance(line, StopLine):
@@ -159,13 +168,9 @@ class _Collector:
             self._strangers.append(f"{what} is not in the plan: its line was left out")
         elif isinstance(line, Printed):
             run.printed.append(line)
-        elif isinstance(line, SamplesLine):
-            # Measured after it had failed, by a later attempt: the later word counts.
-            run.statuses.pop((line.case, line.arm), None)
-            self._take_samples(line)
         elif isinstance(line, StatusLine):
             run.statuses[line.case, line.arm] = (line.status, line.reason)
-        else:
+        elif isinstance(line, ColdLine):
             run.cold.append(
                 {
                     "arm": line.arm,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,28 +62,46 @@ class RankState:
     where: str
 
 
+# How many there are.
+WEIGHTS = 3
+
+
+def weight(failure: Failure) -> int:
+    """0: nobody else's fault; 1: an error that is not about a peer; 2: one that is, maybe a consequence."""
+    if failure.sure:
+        return 0
+    return 2 if any(word in failure.text.lower() for word in _PEER_WORDS) else 1
+
+
 def root_cause(failures: Sequence[Failure]) -> Failure:
     """The failure that came before the others: a death by signal, else an error that is not about a peer."""
-
-    def consequence(failure: Failure) -> tuple[bool, bool, int]:
-        about_peer = any(word in failure.text.lower() for word in _PEER_WORDS)
-        return (not failure.sure, about_peer, failure.rank)
-
-    return min(failures, key=consequence)
+    return min(failures, key=lambda failure: (weight(failure), failure.rank))
 
 
-def hung(states: Sequence[RankState], nranks: int, timeout_s: float) -> Failure:
+def left_without_a_word(gone: Sequence[int], host: str | None, cause: Failure) -> Failure:
+    """Of ranks whose supervisors are gone too; ``cause`` is what others say of the peer that they lost."""
+    who = f"rank {gone[0]}{_on(host)}{_others(len(gone))}"
+    return Failure(gone[0], f"{who} is gone with its supervisor without a word; {cause.text}", True)
+
+
+def hung(
+    states: Sequence[RankState],
+    nranks: int,
+    timeout_s: float,
+    host_of: Callable[[int], str | None] = lambda rank: None,
+) -> Failure:
     """Names the rank a stopped run waits for, or says that none stands out.
 
     Args:
         states: of the ranks whose supervisor could be asked, at least one.
         nranks: world size.
+        host_of: the host of a rank that does not tell; None where it is not known.
     """
     heard = {state.rank for state in states}
     silent = [rank for rank in range(nranks) if rank not in heard]
     waited = f"for {timeout_s:.0f} s"
     if silent:
-        who = f"rank {silent[0]}{_others(len(silent))}"
+        who = f"rank {silent[0]}{_on(host_of(silent[0]))}{_others(len(silent))}"
         gone = "never came, or is gone with its supervisor"
         text = f"{who} {gone}; the others have waited {waited}, {states[0].where}"
         return Failure(silent[0], text, True)
@@ -111,6 +129,10 @@ def _hanging(states: Sequence[RankState], what: str) -> Failure:
 
 def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
+
+
+def _on(host: str | None) -> str:
+    return "" if host is None else f" on {host}"
 
 
 def _others(count: int) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ncclbench.plan.model import Plan
+from ncclbench.plan.packed import packed_plan, unpacked_plan
 from ncclbench.supervise.blame import stage, where
 from ncclbench.supervise.capture import Recorders, clear_dumps
 from ncclbench.supervise.evidence import FlightEvidence
@@ -52,12 +53,18 @@ class Job:
         return self.seat is None or self.seat.rank == 0
 
     def placement(self) -> Placement:
-        """Which rank is on which host.
+        """Which rank is on which host; on rank 0 alone, after ``meet_everybody``."""
+        return Placement((0,) * self.nranks) if self.seat is None else self.meeting.placement()
+
+    def meet_everybody(self) -> None:
+        """Rank 0: wait for the other supervisors; where there are others, before anything else.
 
         Raises:
-            MeasurementError: a supervisor has not told in time.
+            RequestError: some did not come, or have other versions.
+            Interrupted: an ending signal came meanwhile.
         """
-        return Placement((0,) * self.nranks) if self.seat is None else self.meeting.placement()
+        if self.seat is not None:
+            self.meeting.meet_everybody(self.signals)
 
     @property
     def launcher(self) -> str:
@@ -116,7 +123,7 @@ class Assignment:
         """For the store."""
         return {
             "number": self.number,
-            "plan": None if self.plan is None else self.plan.to_json(),
+            "plan": None if self.plan is None else packed_plan(self.plan),
             "batches": dict(self.batches),
             "attempt": self.attempt,
             "timeout_s": self.timeout_s,
@@ -129,7 +136,7 @@ class Assignment:
         """Inverse of ``to_json``."""
         return cls(
             number=fields["number"],
-            plan=None if fields["plan"] is None else Plan.from_json(fields["plan"]),
+            plan=None if fields["plan"] is None else unpacked_plan(fields["plan"]),
             batches=fields["batches"],
             attempt=fields["attempt"],
             timeout_s=fields["timeout_s"],

@@ -22,8 +22,9 @@ Keep = Callable[[Sequence[Line]], None]
 # Makes the orders, of the environment and of what keeps the results.
 MakeOrders = Callable[[dict[str, Any], Keep], Orders]
 
-# What rank 0's supervisor does by itself once the workers have ended, given the same two.
-Afterwards = Callable[[dict[str, Any], Keep], None]
+# What rank 0's supervisor does once the workers have ended, given the same two and where flight recorders are
+# to be kept of workers that it starts, as in ``Assignment``.
+Afterwards = Callable[[dict[str, Any], Keep, str | None], None]
 
 
 def program_meta(
@@ -32,7 +33,7 @@ def program_meta(
     """run.json of a program that has not begun.
 
     Args:
-        kind: as in run.json: "matrix", "suspects", "overlap", "p2p" or "transport".
+        kind: as in run.json: "matrix", "suspects", "overlap", "p2p", "transport" or "groups".
         asked: the options that matter for reading the results, plain data.
     """
     return new_meta(kind, unplanned(arms, nranks), description, asked=asked)
@@ -86,7 +87,7 @@ def hold_program(
             conversation: Conversation[None] = Conversation(job, program, timeout_s, consent, flight)
             conversation.hold(lambda environment: make_orders(environment, keep))
             if afterwards is not None:
-                afterwards(meta["environment"], keep)
+                afterwards(meta["environment"], keep, flight)
     except NcclbenchError as error:
         end_attempt(folder, meta, error)
         raise

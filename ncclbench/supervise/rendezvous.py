@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+import zlib
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import torch
 from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
 
-from ncclbench.environment.host import host_identity
+from ncclbench import __version__
+from ncclbench.environment.host import format_ranges, host_identity
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
@@ -21,6 +25,16 @@ from ncclbench.tables.topologies import Placement
 
 _CONNECT_S = 120.0
 _LAST_BARRIER_S = 15.0
+# Of all supervisors together, while they wait: a store answers some ten thousand a second.
+_LOOKS_PER_S = 20_000
+# A rank's death makes all others fail: if each read what each has told, the store would not get through.
+_MOST_HEARD = 16
+_FAILED = "failed"
+_COMPRESSED_FROM = 4096
+# No JSON begins so.
+_MARK = "z"
+# Counts supervisors that have told who they are.
+_INTRODUCED = "introduced"
 
 
 class Rendezvous:
@@ -44,6 +58,7 @@ class Rendezvous:
         self._store = PrefixStore(name, store)
         self._raw = store
         self._address = address
+        self._everybody: list[dict[str, Any]] = []
         self.rank = rank
         self.world_size = world_size
 
@@ -53,7 +68,7 @@ class Rendezvous:
 
     def publish(self, key: str, thing: Any) -> None:
         """Tell every supervisor; plain data."""
-        self._store.set(key, json.dumps(thing))
+        self._store.set(key, _packed(json.dumps(thing, separators=(",", ":"))))
 
     def known(self, key: str) -> bool:
         """Whether somebody has published the key."""
@@ -71,31 +86,83 @@ class Rendezvous:
             raise MeasurementError(
                 f"rank {self.rank} waited {timeout_s:.0f} s for rank 0 ({key}): is its process still there?"
             ) from error
-        return json.loads(self._store.get(key))
+        return json.loads(_unpacked(self._store.get(key)))
 
-    def publish_failure(self, failure: dict[str, Any]) -> None:
-        """Tell every supervisor that a rank has failed."""
-        number = self._store.add("failures", 1)
-        self._store.set(f"failure/{number}", json.dumps(failure))
+    def pause_s(self, least_s: float) -> float:
+        """Seconds from one look at the store to the next: of thousands who ask, each asks less often."""
+        return max(least_s, self.world_size / _LOOKS_PER_S)
+
+    def count(self, key: str, more: int = 0) -> int:
+        """What the counter stands at, with ``more`` added to it."""
+        return int(self._store.add(key, more))
+
+    def publish_failure(self, failure: dict[str, Any], weight: int) -> None:
+        """Tell every supervisor that a rank has failed; of many that fail alike the first ones are heard.
+
+        Args:
+            weight: 0 for what was nobody else's fault, larger for what is the likelier a consequence.
+        """
+        number = self.count(f"failures/{weight}", 1)
+        if number <= _MOST_HEARD:
+            self._store.set(f"failure/{weight}/{number}", json.dumps(failure))
+            self._store.set(_FAILED, "1")
 
     def failed(self) -> bool:
         """Whether any supervisor has told of a failure."""
-        return self.known("failure/1")
+        return self.known(_FAILED)
 
-    def failures(self) -> list[dict[str, Any]]:
-        """What supervisors have told of failures up to now."""
-        keys = [f"failure/{number + 1}" for number in range(self._store.add("failures", 0))]
+    def failures(self, weights: int) -> list[dict[str, Any]]:
+        """What supervisors have told of failures up to now, of ``weights`` below this."""
+        counts = [min(self.count(f"failures/{weight}"), _MOST_HEARD) for weight in range(weights)]
+        keys = [f"failure/{weight}/{n + 1}" for weight, count in enumerate(counts) for n in range(count)]
         return [json.loads(self._store.get(key)) for key in keys if self.known(key)]
 
-    def placement(self) -> Placement:
-        """Which rank is on which host, as every supervisor has told.
+    def introduce(self) -> None:
+        """Tell who this supervisor is, and of which versions."""
+        versions = {"ncclbench": __version__, "torch": torch.__version__}
+        self.publish(_who_key(self.rank), {"host": host_identity(), "versions": versions})
+        self._store.add(_INTRODUCED, 1)
+
+    def meet_everybody(self, signals: EndSignals) -> None:
+        """Rank 0: wait until every supervisor has introduced itself, and look whether they are alike.
+
+        Versions are compared before anything else is said: others may not understand it.
 
         Raises:
-            MeasurementError: one did not in time.
+            RequestError: some did not come, or have other versions.
+            Interrupted: an ending signal came meanwhile.
         """
+        deadline = time.monotonic() + _CONNECT_S
+        while self._store.add(_INTRODUCED, 0) < self.world_size:
+            if time.monotonic() > deadline:
+                absent = [rank for rank in range(self.world_size) if not self.known(_who_key(rank))]
+                raise RequestError(
+                    f"{_ranks(absent)} of {self.world_size} did not come within {_CONNECT_S:.0f} s: "
+                    "look at what their processes say, and start all ranks with one launcher"
+                )
+            signals.check()
+            time.sleep(0.01)
+        told = self._store.multi_get([_who_key(rank) for rank in range(self.world_size)])
+        self._everybody = [json.loads(_unpacked(each)) for each in told]
+        for name, mine in self._everybody[0]["versions"].items():
+            others = [each["versions"].get(name) for each in self._everybody]
+            unlike = [rank for rank, version in enumerate(others) if version != mine]
+            if unlike:
+                host = self._everybody[unlike[0]]["host"][0]
+                raise RequestError(
+                    f"{name} differs between ranks: {others[unlike[0]]} on {_ranks(unlike)} ({host}), {mine} "
+                    f"on rank 0 ({self._everybody[0]['host'][0]}): install one version on all hosts"
+                )
+
+    def placement(self) -> Placement:
+        """Which rank is on which host, as every supervisor has told; after ``meet_everybody``."""
         numbers: dict[str, int] = {}
-        hosts = (json.dumps(self.read(_host_key(rank), _CONNECT_S)) for rank in range(self.world_size))
+        hosts = (json.dumps(each["host"]) for each in self._everybody)
         return Placement(tuple(numbers.setdefault(host, len(numbers)) for host in hosts))
+
+    def host_of(self, rank: int) -> str | None:
+        """The name of a rank's host, on rank 0 after ``meet_everybody``; None elsewhere."""
+        return str(self._everybody[rank]["host"][0]) if self._everybody else None
 
     def leave_together(self) -> None:
         """A last barrier, so that no launcher sees a rank end while others still work."""
@@ -105,15 +172,33 @@ class Rendezvous:
             left = self._store.add("left", 1)
             deadline = time.monotonic() + _LAST_BARRIER_S
             while left < self.world_size and time.monotonic() < deadline:
-                time.sleep(0.05)
+                time.sleep(self.pause_s(0.05))
                 left = self._store.add("left", 0)
         except RuntimeError:
             # The store went with rank 0's process, which leaves when it has seen everybody.
             return
 
 
-def _host_key(rank: int) -> str:
-    return f"host/{rank}"
+def _packed(text: str) -> str:
+    """A plan is long and repeats itself, is read by every rank, and a TCPStore takes 8 MiB at most."""
+    return (
+        text
+        if len(text) < _COMPRESSED_FROM
+        else _MARK + base64.b85encode(zlib.compress(text.encode())).decode()
+    )
+
+
+def _unpacked(content: bytes) -> bytes:
+    mark = _MARK.encode()
+    return zlib.decompress(base64.b85decode(content[len(mark) :])) if content.startswith(mark) else content
+
+
+def _who_key(rank: int) -> str:
+    return f"who/{rank}"
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
 
 
 def _connect(address: tuple[str, int]) -> Any:
@@ -179,5 +264,5 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
             f"two processes claim rank {seat.rank} of {seat.world_size}: "
             "the launcher's rank variables did not reach every process, so nothing was started"
         )
-    meeting.publish(_host_key(seat.rank), host_identity())
+    meeting.introduce()
     return meeting

@@ -304,7 +304,7 @@ def _next_word(job: Job, number: int) -> dict[str, Any]:
         if job.meeting.known("exit"):
             return {"exit": job.meeting.read("exit", 1.0)}
         job.signals.check()
-        time.sleep(0.05)
+        time.sleep(job.meeting.pause_s(0.05))
     raise MeasurementError(f"rank {job.meeting.rank} waited {_ENDING_S:.0f} s for rank 0 to go on")
 
 

@@ -5,13 +5,21 @@ from __future__ import annotations
 import contextlib
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from ncclbench.errors import MeasurementError
-from ncclbench.supervise.blame import Failure, RankState, hung, root_cause
+from ncclbench.supervise.blame import (
+    WEIGHTS,
+    Failure,
+    RankState,
+    hung,
+    left_without_a_word,
+    root_cause,
+    weight,
+)
 from ncclbench.supervise.evidence import FlightEvidence
 from ncclbench.supervise.rendezvous import Rendezvous
 from ncclbench.supervise.signals import EndSignals
@@ -56,8 +64,7 @@ class Watch:
         self._host = socket.gethostname()
         self._failures: list[Failure] = []
         self._nranks = max(meeting.world_size, len(slots.slots))
-        # A store asked by thousands of supervisors is asked less often by each.
-        self._others_every_s = max(_TICK_S, meeting.world_size / 2000)
+        self._others_every_s = meeting.pause_s(_TICK_S)
         self._others_asked = 0.0
         self._watching_since = self._looked = time.monotonic()
 
@@ -117,12 +124,32 @@ class Watch:
         while time.monotonic() < deadline and self._slots.running:
             self._take(0.05)
         for failure in self._failures:
-            self._publish(asdict(failure))
+            self._publish(failure)
         if self._meeting.world_size > 1:
             time.sleep(_GRACE_S)
             self._failures += self._published()
         self._keep_logs()
-        raise self._ended(root_cause(self._failures))
+        raise self._ended(self._cause(self._failures))
+
+    def _cause(self, failures: Sequence[Failure]) -> Failure:
+        """What came before the rest; where all that is known is that a peer went, rank 0 finds out which.
+
+        Who is gone with its supervisor, as with its whole host, has told nobody.
+        """
+        cause, meeting = root_cause(failures), self._meeting
+        if meeting.world_size == 1:
+            return cause
+        with contextlib.suppress(RuntimeError):
+            meeting.publish(f"ended/{meeting.rank}", True)
+            meeting.count("ended", 1)
+            if meeting.rank != 0 or weight(cause) < WEIGHTS - 1:
+                return cause
+            deadline = time.monotonic() + _STATES_S
+            while time.monotonic() < deadline and meeting.count("ended") < meeting.world_size:
+                time.sleep(0.1)
+            gone = [rank for rank in range(meeting.world_size) if not meeting.known(f"ended/{rank}")]
+            return left_without_a_word(gone, meeting.host_of(gone[0]), cause) if gone else cause
+        return cause
 
     def _snapshot(self) -> None:
         """Ask the recorders as long as they tell of the failure and not of what follows from it."""
@@ -134,14 +161,14 @@ class Watch:
         """The end of the launch in words, with what the flight recorders say."""
         return MeasurementError(failure.text if self._flight is None else self._flight.conclude(failure))
 
-    def _publish(self, failure: dict[str, Any]) -> None:
+    def _publish(self, failure: Failure) -> None:
         if self._meeting.world_size > 1:
             with contextlib.suppress(RuntimeError):
-                self._meeting.publish_failure(failure)
+                self._meeting.publish_failure(asdict(failure), weight(failure))
 
     def _published(self) -> list[Failure]:
         with contextlib.suppress(RuntimeError):
-            return [Failure(**entry) for entry in self._meeting.failures()]
+            return [Failure(**entry) for entry in self._meeting.failures(WEIGHTS)]
         return []
 
     def _look_at_others(self) -> None:
@@ -151,13 +178,13 @@ class Watch:
         try:
             failed = self._meeting.failed()
         except RuntimeError as error:
-            raise MeasurementError(f"rank 0's process is gone: {self._host} lost its store") from error
+            raise self._lost_store() from error
         if failed:
             self._snapshot()
             time.sleep(_GRACE_S)
             self._take(0)
             self._keep_logs()
-            raise self._ended(root_cause([*self._published(), *self._failures]))
+            raise self._ended(self._cause([*self._published(), *self._failures]))
 
     def _hung(self) -> None:
         """Nothing has moved for too long: find out who is to blame, as long as the hung still hang."""
@@ -173,21 +200,50 @@ class Watch:
             )
             for slot in self._slots.running
         ]
-        if self._meeting.world_size > 1:
-            states = self._everybodys_states(states)
+        try:
+            failure = self._judged(states)
+        except RuntimeError as error:
+            raise self._lost_store() from error
         self._keep_logs()
-        failure = hung(states, self._nranks, self._timeout_s)
-        self._publish(asdict(failure))
         raise self._ended(failure)
 
-    def _everybodys_states(self, mine: list[RankState]) -> list[RankState]:
+    def _judged(self, mine: list[RankState]) -> Failure:
+        """Who is to blame, from the states of all ranks.
+
+        One supervisor looks at all and tells the others: if each did, looks would grow with the square of
+        their number. It is rank 0's, and one of the others where that does not answer.
+        """
+        meeting = self._meeting
+        if meeting.world_size == 1:
+            return hung(mine, self._nranks, self._timeout_s, meeting.host_of)
         for state in mine:
-            self._meeting.publish(f"hung/{state.rank}", asdict(state))
-        deadline = time.monotonic() + _STATES_S
-        keys = [f"hung/{rank}" for rank in range(self._meeting.world_size)]
-        while time.monotonic() < deadline and not all(self._meeting.known(key) for key in keys):
+            meeting.publish(f"hung/{state.rank}", asdict(state))
+        meeting.count("hung", len(mine))
+        if meeting.rank != 0 and (told := self._verdict(_STATES_S + _GRACE_S)):
+            return told
+        if meeting.rank != 0 and meeting.count("judges", 1) > 1 and (told := self._verdict(_STATES_S)):
+            return told
+        deadline = time.monotonic() + (_STATES_S if meeting.rank == 0 else 0.0)
+        while time.monotonic() < deadline and meeting.count("hung") < meeting.world_size:
             time.sleep(0.1)
-        return [RankState(**self._meeting.read(key, 1.0)) for key in keys if self._meeting.known(key)]
+        keys = [f"hung/{rank}" for rank in range(meeting.world_size)]
+        states = [RankState(**meeting.read(key, 1.0)) for key in keys if meeting.known(key)]
+        failure = hung(states, self._nranks, self._timeout_s, meeting.host_of)
+        self._publish(failure)
+        return failure
+
+    def _verdict(self, timeout_s: float) -> Failure | None:
+        """What another supervisor says of the hang; None where none does in time."""
+        deadline = time.monotonic() + timeout_s
+        while not self._meeting.failed():
+            if time.monotonic() > deadline:
+                return None
+            time.sleep(self._meeting.pause_s(0.1))
+        told = self._published()
+        return root_cause(told) if told else None
+
+    def _lost_store(self) -> MeasurementError:
+        return MeasurementError(f"rank 0's process is gone: {self._host} lost its store")
 
     def _keep_logs(self) -> None:
         """Write what the workers have said, stacks included, beside the run."""

@@ -7,12 +7,12 @@ from itertools import groupby
 from typing import Any
 
 from ncclbench.stats.p2p import P2p
+from ncclbench.terminal.columns import NOTHING, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.units import format_bytes, format_us
 
 Row = dict[str, Any]
 
-NOTHING = "-"
 _MARKS = {"as-documented": "as documented", "otherwise": "OTHERWISE", "not-here": "not here"}
 
 
@@ -56,21 +56,6 @@ def sentences(found: P2p) -> list[str]:
     return said or ["nothing was measured"]
 
 
-def _table(title: str, columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row]) -> list[str]:
-    """Lines of cells, the first column to the left, under a title and a line of headings."""
-    cells = [[heading for heading, _ in columns]]
-    cells += [[one_line(text(row)) for _, text in columns] for row in rows]
-    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
-    lines = [one_line(f"# {title}")]
-    for number, line in enumerate(cells):
-        first, *rest = (
-            cell.rjust(width) if index else cell.ljust(width)
-            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        lines.append("  ".join(["# " + first if number == 0 else "  " + first, *rest]).rstrip())
-    return lines
-
-
 def _us(name: str) -> Callable[[Row], str]:
     return lambda row: NOTHING if row[name] is None else format_us(row[name])
 
@@ -109,7 +94,7 @@ def _way_lines(rows: Sequence[Row]) -> list[str]:
             ("GB/s", _rate),
             ("#wrong", lambda row: str(row["wrong"])),
         ]
-        lines += _table(f"{arm}, rank 0 to rank 1, medians", columns, own)
+        lines += table(f"{arm}, rank 0 to rank 1, medians", columns, own)
     return lines
 
 
@@ -127,7 +112,7 @@ def _first_lines(rows: Sequence[Row]) -> list[str]:
             f"{arm}, first message of {own[0]['nbytes']} bytes from rank 0 in a fresh group "
             f"(making it: {format_us(own[0]['init_us'])} us)"
         )
-        lines += _table(title, columns, own)
+        lines += table(title, columns, own)
     return lines
 
 
@@ -145,7 +130,7 @@ def _peer_lines(rows: Sequence[Row]) -> list[str]:
             ("at best", _ratio("ratio_at_best")),
         ]
         title = f"{arm}, rank 0 to several peers (ratio: all at once over one after the other)"
-        lines += _table(title, columns, own)
+        lines += table(title, columns, own)
     return lines
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from ncclbench.compare.forecast import Forecast
 from ncclbench.plan.model import Plan
 from ncclbench.stats.intervals import FEWEST_EPOCHS
+from ncclbench.tables.topologies import WORLD
 from ncclbench.terminal.show import unmeasured_lines
 from ncclbench.units import format_bytes, format_seconds
 
@@ -129,6 +130,7 @@ def _remedy(plan: Plan, blind: Sequence[Row]) -> str:
 
 def _name(row: Row) -> str:
     parts = [row["op"], row["dtype"], row["redop"] or "", format_bytes(row["nbytes"]), row["mode"]]
+    parts += [] if row["topology"] == WORLD.name else [row["topology"]]
     parts += [] if row["root"] is None else [f"root {row['root']}"]
     parts += ["async"] if row["async"] else []
     return " ".join(part for part in parts if part)

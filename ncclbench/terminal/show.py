@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -47,8 +48,7 @@ class TerminalListener:
         self._out: TextIO | None = None if as_json else sys.stdout
         self._err: TextIO | None = sys.stderr
         self._units: defaultdict[tuple[str, str], list[Unit]] = defaultdict(list)
-        for key, units in (earlier or {}).items():
-            self._units[key] += units
+        self._earlier = earlier or {}
         self._plan: Plan | None = None
         self._progress: Progress | None = None
         self._table: Table | None = None
@@ -66,6 +66,10 @@ class TerminalListener:
         """Findings, what will be measured, and rows that are complete already."""
         self._plan = plan
         self._table = Table(plan)
+        cases = {case.key: case for case in plan.planned}
+        for (key, arm), units in self._earlier.items():
+            self._units[key, arm] += [_slowest(unit, plan, cases[key]) for unit in units if key in cases]
+        self._earlier = {}
         for entry in plan.cases:
             if entry.status == "skipped":
                 self._settled[entry.case.key, None] = ("skipped", entry.reason or "")
@@ -89,8 +93,9 @@ class TerminalListener:
 
     def measured(self, case: Case, epoch: int, units: Sequence[Unit], seconds: float) -> None:
         """Counted."""
-        for unit in units:
-            self._units[unit.case, unit.arm].append(unit)
+        if self._plan is not None:
+            for unit in units:
+                self._units[unit.case, unit.arm].append(_slowest(unit, self._plan, case))
         if self._progress is None or self._plan is None:
             return
         left = self._work_left[case.key]
@@ -152,7 +157,6 @@ class TerminalListener:
                     implementation=None,
                     statistic=str(plan.statistic),
                     share_gpu=plan.share_gpu,
-                    groups=plan.groups.get(case.topology, ()),
                 )
                 line = table.line(row)
                 lines.append(coloured(line, "red", self._out) if row["wrong"] else line)
@@ -182,6 +186,33 @@ class TerminalListener:
         show("\n".join(lines) + "\n", stream)
         if self._progress is not None:
             self._progress.resume()
+
+
+def _slowest(unit: Unit, plan: Plan, case: Case) -> Unit:
+    """A unit as rows here need it: of each sample what the slowest rank took.
+
+    Cases become complete in the last epoch, and all samples of all ranks until then would be a run's worth.
+    """
+    # Imported when it is long loaded: see _show_rows.
+    import numpy as np
+
+    from ncclbench.stats.groups import members_of
+
+    members = members_of(plan.groups.get(case.topology, ()))
+    ranks = slice(None) if members is None else members
+    times_us = unit.total_us if unit.device_us is None else unit.device_us
+    slowest_us = times_us[ranks].max(axis=0, keepdims=True)
+    nothing_us = np.zeros_like(slowest_us)
+    return replace(
+        unit,
+        start_us=nothing_us,
+        launch_us=nothing_us,
+        device_us=None if unit.device_us is None else slowest_us,
+        total_us=slowest_us,
+        wrong=None if unit.wrong is None else (sum(unit.wrong),),
+        delay_us=None,
+        health=None,
+    )
 
 
 def show_conclusion(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -66,6 +67,28 @@ def new_group_of(ranks: Sequence[int], groups: Sequence[Sequence[int]], options:
     rest = [rank for rank in range(dist.get_world_size()) if not any(rank in group for group in groups)]
     alone = [dist.new_group([rank], **options) for rank in rest]
     return mine[0] if mine else alone[rest.index(dist.get_rank())]
+
+
+def check_splits(parent: Any, device: torch.device) -> None:
+    """Whether groups can be split from one.
+
+    Raises:
+        RuntimeError: this torch or the parent's backend cannot.
+    """
+    backend = parent._get_backend(device)
+    if not hasattr(dist, "split_group") or not getattr(backend, "supports_splitting", False):
+        raise RuntimeError(f"{type(backend).__name__} of torch {torch.__version__} cannot split this group")
+
+
+def split_group_of(parent: Any, groups: Sequence[Sequence[int]], timeout_s: float) -> Any:
+    """The caller's group of ``groups``, split from a group of all ranks, in which all of them call this.
+
+    Raises:
+        Exception: whatever the backend raises.
+    """
+    # The ranks are those in the parent, which for a group of all are the global ones.
+    ranks = [list(group) for group in groups]
+    return dist.split_group(parent, ranks, timeout=timedelta(seconds=timeout_s))
 
 
 def register_third_party(backend: Backend) -> None:

@@ -41,9 +41,16 @@ class Part:
 
 def part_of(plan: Plan, topology: str, rank: int) -> Part:
     """The part of a global rank."""
+    groups = () if topology == WORLD.name else plan.groups[topology]
+    return place_in(topology, groups, rank, plan.nranks, plan.meshes.get(topology, ()))
+
+
+def place_in(
+    topology: str, groups: Groups, rank: int, nranks: int, mesh: tuple[tuple[str, int], ...] = ()
+) -> Part:
+    """The part of a global rank in groups that are given; they do not matter where it is the world."""
     if topology == WORLD.name:
-        return Part(topology, (), 0, tuple(range(plan.nranks)), rank)
-    groups, mesh = plan.groups[topology], plan.meshes.get(topology, ())
+        return Part(topology, (), 0, tuple(range(nranks)), rank)
     for number, ranks in enumerate(groups):
         if rank in ranks:
             return Part(topology, groups, number, ranks, ranks.index(rank), mesh)

@@ -97,7 +97,10 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
 
 def _describe(task: WorkerTask, control: ControlPlane, link: Link, device: str) -> list[int]:
     """Tell rank 0's supervisor about all ranks; returns which ranks share a host, by number."""
-    everybody = control.gather(collect(task.rank, task.local_rank, device))
+    clock_s = control.times_of_day()
+    described = collect(task.rank, task.local_rank, device)
+    described["rank"]["now"]["clock_s"] = clock_s
+    everybody = control.gather(described)
     hosts: list[int] = []
     if everybody is not None:
         environment = merge(everybody)

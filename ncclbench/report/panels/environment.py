@@ -69,6 +69,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("created", str(meta.get("created") or "")),
         ("ncclbench", str(meta.get("ncclbench") or "")),
         ("run folder", source.run.folder.name),
+        ("plan from", str(meta.get("plan_file") or "")),
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
         *_method(source.run),
         ("message", str(meta.get("message") or "")),

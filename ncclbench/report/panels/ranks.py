@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -20,7 +22,8 @@ from ncclbench.report.text import percent_text, time_text
 from ncclbench.tables.modes import LATENCY_MODES
 from ncclbench.units import format_bytes
 
-# More rows in a heat map than this cannot be read; those furthest from the middle are kept.
+# More rows in a heat map than this cannot be read: hosts are shown for ranks, and of those the furthest from
+# the middle are kept.
 MOST_RANKS = 48
 
 
@@ -136,7 +139,7 @@ def _map(report: Report) -> Figure:
                 columns = [(row, times) for row, times in medians if times is not None and len(times) > 1]
                 if columns:
                     label = f"{mode}, {report.series[arm].label}" if len(report.series) > 1 else mode
-                    plots.setdefault(family, {})[label] = _rank_map(columns)
+                    plots.setdefault(family, {})[label] = _rank_map(columns, sources[arm[0]])
     return Figure(
         "rank-map",
         "Each rank against the middle of all",
@@ -147,27 +150,77 @@ def _map(report: Report) -> Figure:
     )
 
 
-def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]]) -> Plot:
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """The rows of a map.
+
+    Attributes:
+        ranks: one for each row.
+        names: of the rows.
+        note: which they are; "" where it is each rank.
+    """
+
+    ranks: NDArray[np.intp]
+    names: list[str]
+    note: str
+
+
+def _rows_of(deviation: NDArray[np.float64], source: Source) -> _Rows:
+    """Every rank; of too many the worst first, and each host as its worst rank where hosts have several.
+
+    Args:
+        deviation: shape (nranks, sizes), from the middle of all.
+    """
+    nranks = len(deviation)
+    if nranks <= MOST_RANKS:
+        return _Rows(np.arange(nranks), [f"rank {rank}" for rank in range(nranks)], "")
+    worst = np.argsort(-np.abs(deviation).mean(axis=1), kind="stable")
+    hosts = _hosts_of(source, nranks)
+    if not 1 < len(set(hosts)) < nranks:
+        shown = worst[:MOST_RANKS]
+        note = f"The {MOST_RANKS} of {nranks} ranks that are furthest from the middle, worst first."
+        return _Rows(shown, [f"rank {rank}" for rank in shown], note)
+    # A dictionary keeps the first of each host, which is its worst.
+    firsts: dict[int, int] = {}
+    for rank in worst.tolist():
+        firsts.setdefault(hosts[rank], rank)
+    shown = np.array(list(firsts.values())[:MOST_RANKS], dtype=np.intp)
+    described = source.run.meta["environment"]["hosts"]
+    names = [f"{host_name(described[hosts[rank]]) or f'host {hosts[rank]}'}, rank {rank}" for rank in shown]
+    some = f"The {len(shown)} of {len(firsts)} hosts" if len(firsts) > len(shown) else "Hosts"
+    return _Rows(shown, names, f"{some}, furthest from the middle first, each as its rank that is furthest.")
+
+
+def _hosts_of(source: Source, nranks: int) -> list[int]:
+    """Number of each rank's host, all one where the run does not say."""
+    environment = source.run.meta.get("environment") or {}
+    hosts = [0] * nranks
+    for entry in environment.get("ranks") or []:
+        if entry["rank"] < nranks:
+            hosts[entry["rank"]] = entry["host"]
+    return hosts
+
+
+def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]], source: Source) -> Plot:
     times = np.stack([times for _, times in columns], axis=1)
     deviation = times / np.median(times, axis=0) - 1
-    nranks = len(deviation)
-    shown = np.argsort(-np.abs(deviation).mean(axis=1), kind="stable")[:MOST_RANKS]
-    shown.sort()
+    rows = _rows_of(deviation, source)
+    shown = rows.ranks
     # One outlier must not wash out the rest of the map.
     bound = max(0.02, float(np.percentile(np.abs(deviation), 98)))
     sizes = [format_bytes(row["nbytes"]) for row, _ in columns]
     texts = [
         [
-            f"<b>rank {rank}</b> {size}<br>{time_text(times[rank, column])}, "
+            f"<b>{plain(name)}</b> {size}<br>{time_text(times[rank, column])}, "
             f"{percent_text(float(deviation[rank, column]), signed=True)}"
             for column, size in enumerate(sizes)
         ]
-        for rank in shown
+        for rank, name in zip(shown, rows.names, strict=True)
     ]
     trace = {
         "type": "heatmap",
         "x": sizes,
-        "y": [f"rank {rank}" for rank in shown],
+        "y": [plain(name) for name in rows.names],
         "z": np.round(100 * deviation[shown], 2).tolist(),
         "text": texts,
         "hoverinfo": "text",
@@ -188,10 +241,7 @@ def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]]) -> Plot:
         },
         "yaxis": {"type": "category", "autorange": "reversed", "nticks": 16, "showgrid": False},
     }
-    note = ""
-    if nranks > MOST_RANKS:
-        note = f"The {MOST_RANKS} of {nranks} ranks that are furthest from the middle."
-    return Plot([trace], layout, note)
+    return Plot([trace], layout, rows.note)
 
 
 def _last(source: Source) -> list[dict[str, str]]:

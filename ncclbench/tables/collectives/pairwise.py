@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -25,7 +26,6 @@ def _all_to_all_layout(nelements: int, rank: int, nranks: int, seed: int) -> Lay
     return Layout(count=count, nelements=count * nranks, send=count * nranks, recv=count * nranks)
 
 
-@lru_cache(maxsize=64)
 def uneven_split(count: int, nranks: int, seed: int, shift: int) -> int:
     """Elements that each rank sends to the rank ``shift`` places after it.
 
@@ -40,14 +40,28 @@ def uneven_split(count: int, nranks: int, seed: int, shift: int) -> int:
     return count - extra if second else count + extra
 
 
-def _all_to_allv_layout(nelements: int, rank: int, nranks: int, seed: int) -> Layout | str:
+# Send and receive side of a case ask for the same; of thousands of ranks each takes milliseconds.
+@lru_cache(maxsize=4)
+def _splits_by_distance(count: int, nranks: int, seed: int) -> tuple[int, ...]:
+    return tuple(uneven_split(count, nranks, seed, distance) for distance in range(nranks))
+
+
+def _all_to_allv_totals(nelements: int, nranks: int) -> Layout | str:
     count = nelements // nranks
     if count < 2:
         return "below two elements per rank, so no uneven split"
-    send = tuple(uneven_split(count, nranks, seed, (peer - rank) % nranks) for peer in range(nranks))
-    recv = tuple(uneven_split(count, nranks, seed, (rank - peer) % nranks) for peer in range(nranks))
     total = count * nranks
-    return Layout(count, total, total, total, send_splits=send, recv_splits=recv)
+    return Layout(count, total, total, total)
+
+
+def _all_to_allv_layout(nelements: int, rank: int, nranks: int, seed: int) -> Layout | str:
+    totals = _all_to_allv_totals(nelements, nranks)
+    if isinstance(totals, str):
+        return totals
+    splits = _splits_by_distance(totals.count, nranks, seed)
+    send = tuple(splits[(peer - rank) % nranks] for peer in range(nranks))
+    recv = tuple(splits[(rank - peer) % nranks] for peer in range(nranks))
+    return replace(totals, send_splits=send, recv_splits=recv)
 
 
 def _both_neighbours_layout(nelements: int, rank: int, nranks: int, seed: int) -> Layout | str:
@@ -71,12 +85,14 @@ def _transposed(layout: Layout, rank: int, nranks: int, root: int) -> list[Segme
 def _transposed_uneven(layout: Layout, rank: int, nranks: int, root: int) -> list[Segment]:
     segments = []
     offsets = accumulate(layout.recv_splits, initial=0)
-    by_distance = {(rank - peer) % nranks: split for peer, split in enumerate(layout.recv_splits)}
+    by_distance = [layout.recv_splits[(rank - distance) % nranks] for distance in range(nranks)]
+    # Sums over distances, twice round: those from any first one on are a difference of two.
+    sums = list(accumulate(by_distance * 2, initial=0))
     for source, (offset, length) in enumerate(zip(offsets, layout.recv_splits, strict=False)):
         # Where this rank's part starts in the source's buffer: after what the source sends to the
         # ranks before this one, which by the distance rule is known without asking it.
-        before = sum(by_distance[(peer - source) % nranks] for peer in range(rank))
-        segments.append(Segment(offset, length, source, before))
+        first = -source % nranks
+        segments.append(Segment(offset, length, source, sums[first + rank] - sums[first]))
     return segments
 
 
@@ -180,6 +196,7 @@ ENTRIES = (
         busbw_factor=gather_factor,
         synchronising=True,
         layout=_all_to_allv_layout,
+        totals=_all_to_allv_totals,
         expected=_transposed_uneven,
         bind=_bind_all_to_allv,
     ),

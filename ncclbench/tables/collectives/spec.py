@@ -100,6 +100,7 @@ class Collective:
         has_data: moves data; without it there is one row whatever the sizes.
         least_ranks: fewest ranks it means something on.
         asynchronous: has an async form.
+        totals: (elements asked for, nranks) to what ``layout`` says without the splits, where these are dear.
     """
 
     name: str
@@ -117,6 +118,13 @@ class Collective:
     has_data: bool = True
     least_ranks: int = 1
     asynchronous: bool = True
+    totals: Callable[[int, int], Layout | str] | None = None
+
+    def sizes(self, nelements: int, nranks: int, seed: int) -> Layout | str:
+        """Counts and totals, the same on all ranks, for whoever needs no splits; or why there are none."""
+        if self.totals is not None:
+            return self.totals(nelements, nranks)
+        return self.layout(nelements, 0, nranks, seed)
 
 
 def all_reduce_factor(nranks: int) -> float:

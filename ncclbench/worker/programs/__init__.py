@@ -16,6 +16,7 @@ PROGRAMS = {
     "transport": "ncclbench.worker.programs.transport",
     "overlap": "ncclbench.worker.programs.overlap",
     "p2p": "ncclbench.worker.programs.p2p",
+    "groups": "ncclbench.worker.programs.groups",
 }
 
 

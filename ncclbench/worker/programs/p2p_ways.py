@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import gc
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from ncclbench.plan.memory import ALIGNMENT, rotation_bytes, slot_count
+from ncclbench.plan.machine import Machine
+from ncclbench.plan.memory import ALIGNMENT, slot_count
 from ncclbench.tables.ways import WAYS, Act, Works
 from ncclbench.worker.device import Device
 from ncclbench.worker.fence import Fence
@@ -45,7 +46,8 @@ class Buffers:
 
     def __init__(self, nbytes: int, device: Device, local_ranks: int, pattern: Pattern, rank: int) -> None:
         stride = -(-nbytes // ALIGNMENT) * ALIGNMENT
-        rotation = rotation_bytes("cuda" if device.kind == "cuda" else "cpu", local_ranks)
+        kind: Literal["cpu", "cuda"] = "cuda" if device.kind == "cuda" else "cpu"
+        rotation = Machine.here(kind, local_ranks).rotation_bytes(kind, local_ranks)
         self.count = slot_count(2 * stride, rotation)
         self._pool = torch.empty(2 * stride * self.count, dtype=torch.uint8, device=device.torch_device)
         # Never zeros: they may travel faster than data does. And every page is touched outside the clock.

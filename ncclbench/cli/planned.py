@@ -1,0 +1,65 @@
+"""``--plan FILE``: a plan from a file, if it is one for the ranks and hosts that are here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ncclbench.cli import values
+from ncclbench.cli.options import option, under
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import RequestError
+from ncclbench.plan.arms import arms_device
+from ncclbench.plan.machine import Machine
+from ncclbench.plan.model import Plan
+from ncclbench.plan.runnable import check_hosts
+from ncclbench.supervise.launcher import Seat
+from ncclbench.tables.topologies import Placement
+
+plan_option = under(
+    "What is measured",
+    option(
+        "--plan",
+        metavar="FILE",
+        parse=values.path,
+        help="Just what ncclbench plan --out wrote; takes the place of all that says what and how.",
+    ),
+)
+
+
+def plan_from_file(
+    path: Path, seat: Seat | None, nproc_per_node: int | None, placement: Placement | None
+) -> Plan:
+    """The plan in a file, to be run as it stands.
+
+    Args:
+        seat: from a launcher; without one all ranks are on this machine, as many as were planned.
+        nproc_per_node: as asked for on the command line.
+        placement: which rank is on which host; None where all are here.
+
+    Raises:
+        RequestError: no plan, or one for other ranks, other hosts or more memory.
+    """
+    from ncclbench.store.plans import load_plan
+
+    file = load_plan(path)
+    plan = file.plan
+    here = seat.world_size if seat is not None else nproc_per_node or file.local_ranks
+    if here != plan.nranks:
+        hosts = -(-plan.nranks // file.local_ranks)
+        where = f" on {hosts} hosts" if hosts > 1 else ""
+        mend = (
+            "start as many"
+            if seat is not None or hosts == 1
+            else "start as many with torchrun, srun or mpirun"
+        )
+        raise RequestError(
+            f"{path} is for {plan.nranks} ranks{where}, here are {here}: {mend}, or plan it anew"
+        )
+    device = arms_device(plan.arms, "cuda" if count_gpus() else "cpu")
+    local_ranks = seat.local_size if seat is not None else plan.nranks
+    place = placement or Placement((0,) * plan.nranks)
+    try:
+        check_hosts(plan, place, device, Machine.here(device, local_ranks), local_ranks)
+    except RequestError as error:
+        raise RequestError(f"{path}: {error}") from None
+    return plan

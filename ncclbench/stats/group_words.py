@@ -1,0 +1,124 @@
+"""What a run of ``groups`` says, in sentences: for a terminal and for the page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from typing import Any
+
+from ncclbench.stats.group_costs import GroupsFound, leaks
+from ncclbench.units import format_bytes
+
+Row = dict[str, Any]
+TimeText = Callable[[float], str]
+
+# A slowdown whose interval lies above it is called one.
+_SLOWED = 1.05
+
+
+def bytes_text(nbytes: float) -> str:
+    """So many bytes in the unit that suits them, three digits: 3.2 MiB; also of what has become less."""
+    sign, size = ("-", -nbytes) if nbytes < 0 else ("", nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{sign}{size:.3g} {unit}"
+
+
+def number_text(number: int, noun: str) -> str:
+    """1 group, 8 groups."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def what_text(row: Row) -> str:
+    """What was counted as communicators: connections where it was these."""
+    noun = "connection" if str(row["counted"]).startswith("TCP") else "communicator"
+    return number_text(round(row["communicators"]), noun)
+
+
+def headline(found: GroupsFound, time_text: TimeText) -> str:
+    """The answer in one sentence for each arm: how many communicators, memory and time most groups cost."""
+    said = [cost_said(row, time_text) for row in most_groups(found.rows)]
+    if not said:
+        said = [*at_once_said(found.at_once), *crossed_said(found.crossed)]
+    return "; ".join(said) or "nothing was measured"
+
+
+def most_groups(rows: Sequence[Row]) -> list[Row]:
+    """Per arm and way the row with the most groups."""
+    most: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        key = (row["arm"], row["way"])
+        if key not in most or row["groups"] > most[key]["groups"]:
+            most[key] = row
+    return list(most.values())
+
+
+def cost_said(row: Row, time_text: TimeText) -> str:
+    """What a row's groups cost: "128 groups on gloo by new_group: 128 connections, 24 MiB, 1.2 s"."""
+    held = [] if row["communicators"] is None else [f"{what_text(row)} a rank"]
+    if row["device_bytes"] is not None:
+        held.append(f"{bytes_text(row['device_bytes'])} of device memory")
+    if row["rss_bytes"] is not None:
+        held.append(f"{bytes_text(row['rss_bytes'])} of host memory")
+    held.append(f"{time_text(row['total_us'])} until all have worked")
+    return f"{number_text(row['groups'], 'group')} on {row['arm']} by {row['way']}: {', '.join(held)}"
+
+
+def compared_said(rows: Sequence[Row]) -> list[str]:
+    """How arms stand to the first, with the most groups."""
+    said = []
+    for row in most_groups(rows):
+        if row["ratio"] is not None:
+            told = f"{row['arm']} takes {row['ratio']:.2f}x the time of {row['base']}"
+            if row["ratio_ci_low"] is not None:
+                told += f" ({row['ratio_ci_low']:.2f} to {row['ratio_ci_high']:.2f})"
+            said.append(f"{told} for {number_text(row['groups'], 'group')} by {row['way']}")
+    return said
+
+
+def leaks_said(rows: Sequence[Row]) -> list[str]:
+    """What stays when groups have ended; one sentence where nothing does."""
+    said = []
+    for row in most_groups(rows):
+        stays = leaks(row)
+        if stays:
+            groups = number_text(row["groups"], "group")
+            said.append(
+                f"{', '.join(stays)} stay on a rank when {groups} on {row['arm']} by {row['way']} have ended"
+            )
+    if rows and not said:
+        said.append("nothing but memory that the library keeps stays of groups that have ended")
+    return said
+
+
+def at_once_said(rows: Sequence[Row]) -> list[str]:
+    """Per arm, the group that is slowed most, and how many are for certain."""
+    said = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        own = [row for row in rows if row["arm"] == arm and row["slowdown"] is not None]
+        if not own:
+            continue
+        worst = max(own, key=lambda row: row["slowdown"])
+        slowed = sum(row["ci_low"] is not None and row["ci_low"] > _SLOWED for row in own)
+        interval = ""
+        if worst["ci_low"] is not None:
+            interval = f" ({worst['ci_low']:.2f} to {worst['ci_high']:.2f})"
+        said.append(
+            f"{number_text(worst['at_once'], 'group')} at once on {arm}: the one of ranks "
+            f"{','.join(map(str, worst['ranks'][:8]))} takes up to {worst['slowdown']:.2f}x its time alone"
+            f"{interval}, {worst['op']} of {format_bytes(worst['nbytes'])}; slowed beyond chance in {slowed} "
+            f"of {len(own)} rows"
+        )
+    return said
+
+
+def crossed_said(rows: Sequence[Row]) -> list[str]:
+    """What became of the orders of calling, by outcome."""
+    said = []
+    for arm in dict.fromkeys(row["arm"] for row in rows):
+        own = sorted((row for row in rows if row["arm"] == arm), key=lambda row: row["outcome"])
+        for outcome, same in groupby(own, lambda row: row["outcome"]):
+            said.append(f"{outcome} on {arm}: {', '.join(row['order'] for row in same)}")
+    return said

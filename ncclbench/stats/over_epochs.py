@@ -1,0 +1,31 @@
+"""What epochs come to: a median with the interval of Student's t, and ratios paired by epoch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from ncclbench.stats.intervals import log_mean, log_ratio
+
+# Of fewer epochs a t interval says nothing: of two it is a factor of thousands wide.
+FEWEST_EPOCHS = 3
+
+
+def middle(values: Sequence[float]) -> dict[str, Any]:
+    """The median of the epochs' values with ``ci_low``, ``ci_high`` (95 %) of their geometric mean."""
+    mean = log_mean(values) if len(values) >= FEWEST_EPOCHS else None
+    low, high = (None, None) if mean is None else mean.interval()
+    return {"median": median(values), "ci_low": low, "ci_high": high}
+
+
+def ratio(base: Sequence[float], new: Sequence[float]) -> dict[str, Any]:
+    """new over base, paired by epoch: the geometric mean as ``ratio`` with ``ci_low`` and ``ci_high``."""
+    found = log_ratio(np.array(base, dtype=float), np.array(new, dtype=float)) if len(base) > 1 else None
+    if found is None:
+        alone = new[0] / base[0] if len(base) == 1 and base[0] > 0 else None
+        return {"ratio": alone, "ci_low": None, "ci_high": None}
+    low, high = found.interval() if len(base) >= FEWEST_EPOCHS else (None, None)
+    return {"ratio": found.estimate, "ci_low": low, "ci_high": high}

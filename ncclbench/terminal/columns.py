@@ -1,0 +1,27 @@
+"""A plain table on a terminal: a title, a line of headings, and a line for each row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ncclbench.terminal.streams import one_line
+
+Row = dict[str, Any]
+
+NOTHING = "-"
+
+
+def table(title: str, columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row]) -> list[str]:
+    """Lines of cells, the first column to the left, under a title and a line of headings."""
+    cells = [[heading for heading, _ in columns]]
+    cells += [[one_line(text(row)) for _, text in columns] for row in rows]
+    widths = [max(len(line[index]) for line in cells) for index in range(len(columns))]
+    lines = [one_line(f"# {title}")]
+    for number, line in enumerate(cells):
+        first, *rest = (
+            cell.rjust(width) if index else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        )
+        lines.append("  ".join(["# " + first if number == 0 else "  " + first, *rest]).rstrip())
+    return lines
