@@ -121,19 +121,77 @@ class TestCells:
 
     def test_a_rank_that_is_at_work_is_given_more_time(self) -> None:
         def work(rank: CellRank) -> str:
-            until = time.thread_time() + 1.5
+            until = time.thread_time() + 1.2
             while rank.rank == 0 and time.thread_time() < until:
                 torch.ones(1000).sum()
             return "done"
 
-        result = cell(work, deadline_s=0.5)
+        result = cell(work, deadline_s=1.0)
         assert result.outcome == "completed"
-        assert result.seconds > 0.5
+        assert result.seconds > 1.0
+
+    def test_a_rank_that_is_at_work_for_ever_is_told_apart(self) -> None:
+        def work(rank: CellRank) -> None:
+            rank.says("spinning")
+            while rank.rank == 0:
+                torch.ones(1000).sum()
+
+        result = cell(work, deadline_s=0.2)
+        assert result.outcome == "deadlocked"
+        assert result.standing == {0: "spinning, some of its time on a core"}
+        assert result.disturbed == {0}
 
     def test_a_rank_that_sleeps_is_not(self) -> None:
         result = cell(lambda rank: time.sleep(60), deadline_s=0.5)
         assert result.outcome == "deadlocked"
         assert result.seconds < 2.0
+
+    def test_a_rank_that_is_stopped_waits_for_nobody_and_is_no_deadlock(self) -> None:
+        def work(rank: CellRank) -> None:
+            rank.says("sleeping")
+            if rank.rank == 1:
+                os.kill(os.getpid(), signal.SIGSTOP)
+            time.sleep(60)
+
+        result = cell(work, deadline_s=0.5)
+        assert result.outcome == "raised"
+        assert result.errors == {1: "sleeping: the process was stopped by a signal"}
+        assert (result.disturbed, result.standing) == ({1}, {0: "sleeping"})
+
+    def test_time_in_which_the_command_was_stopped_is_no_deadline(self) -> None:
+        """Ctrl-Z and fg: command and ranks stand still for longer than the deadline, and go on."""
+        ours = os.getpid()
+
+        def work(rank: CellRank) -> str:
+            if rank.rank == 0 and os.fork() == 0:
+                ranks = [ours, *(each.pid for each in psutil.Process(ours).children())]
+                ranks = [pid for pid in ranks if pid == ours or not _serves(pid)]
+                for signal_number in (signal.SIGSTOP, signal.SIGCONT):
+                    for pid in ranks:
+                        os.kill(pid, signal_number)
+                    time.sleep(2.0)
+                os._exit(0)
+            time.sleep(0.5)
+            return "done"
+
+        result = cell(work, deadline_s=1.0)
+        assert (result.outcome, result.values) == ("completed", {0: "done", 1: "done"})
+
+    def test_a_further_deadline_may_be_refused(self) -> None:
+        calls: list[int] = []
+
+        def before() -> None:
+            calls.append(1)
+            if len(calls) > 1:
+                raise NotHere("no time was left")
+
+        def work(rank: CellRank) -> None:
+            while True:
+                torch.ones(1000).sum()
+
+        with EndSignals() as signals, pytest.raises(NotHere, match="no time was left"):
+            run_cell(CellTask(GLOO, 2, 30.0, False), work, 0.5, signals, before)
+        assert not children()
 
     def test_a_signal_ends_it_and_leaves_nothing(self) -> None:
         def interrupt() -> None:
@@ -150,7 +208,10 @@ class TestCells:
 
     def test_ranks_that_never_come_to_their_group_are_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("ncclbench.cells.rank._open", lambda *given: os._exit(7))
-        with EndSignals() as signals, pytest.raises(MeasurementError, match="exited with code 7 at start"):
+        with (
+            EndSignals() as signals,
+            pytest.raises(MeasurementError, match="a cell on gloo: the process exited with code 7 at start"),
+        ):
             run_cell(CellTask(GLOO, 2, 30.0, False), lambda rank: None, DEADLINE_S, signals)
         assert not children()
 
@@ -175,6 +236,10 @@ class TestCells:
             os.waitpid(pid, 0)
         _, alive = psutil.wait_procs(ranks, timeout=2.0)
         assert [each for each in alive if each.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def _serves(pid: int) -> bool:
+    return psutil.Process(pid).name() == "ncclbench-store"
 
 
 class TestParts:
@@ -206,7 +271,7 @@ class TestParts:
     def test_what_has_no_time_left_is_left_out_with_the_reason(self) -> None:
         left = [line for line in self.lines(GLOO, limit_s=-1.0) if isinstance(line, LeftOut)]
         assert [line.part for line in left] == ["ordering", "semantics"]
-        said = "no time was left: the other ranks of the launcher wait 540 s"
+        said = "no time was left: under a launcher, where others wait, cells have 480 s"
         assert all(line.reason.startswith(said) for line in left)
 
     def test_an_arm_on_gpus_says_how_many_it_takes(self) -> None:
@@ -269,7 +334,7 @@ def test_what_nobody_keeps_is_lost(name: str, seen: str) -> None:
 def test_late_receivers_get_what_was_written_after_isend() -> None:
     check = asked("early-overwrite")
     assert (check.outcome, check.value) == ("as-documented", 1.0)
-    assert "8: 20 and 0 new" in check.said
+    assert "to a receiver that asked afterwards: in 20 of 8, in 20 of 64K, in 20 of 4M;" in check.said
 
 
 @pytest.mark.parametrize("name", ["scatter", "gather", "all_to_all"])
@@ -295,3 +360,32 @@ def test_a_check_that_hangs_is_told_and_ended(monkeypatch: pytest.MonkeyPatch) -
     check = asked("first-irecv")
     assert check.outcome == "otherwise"
     assert check.said.startswith("rank 0 had not ended after")
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "stopped"])
+def test_a_rank_hurt_from_outside_leaves_the_question_unanswered(
+    number: signal.Signals, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    def hurt(rank: CellRank) -> None:
+        if rank.rank == 1:
+            os.kill(os.getpid(), number)
+        time.sleep(60)
+
+    monkeypatch.setitem(CHECKS, "first-irecv", replace(CHECKS["first-irecv"], work=hurt, deadline_s=0.5))
+    check = asked("first-irecv")
+    assert check.outcome == "unanswered"
+    assert "rank 1: nothing yet: the process was " in check.said
+
+
+def test_bytes_that_nobody_wrote_are_no_answer_that_is_documented() -> None:
+    def judged(neither: int) -> str:
+        counts = {"late": [0, 20, 0, 0], "ready": [20 - neither, 0, 0, neither]}
+        return (
+            CHECKS["early-overwrite"]
+            .judge({1: dict.fromkeys(("8", "65536", "4194304"), counts)}, CellResult())
+            .outcome
+        )
+
+    assert (judged(0), judged(1)) == ("as-documented", "otherwise")

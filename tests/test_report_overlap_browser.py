@@ -62,7 +62,7 @@ def test_points_for_each_size_and_kernel_and_each_case_can_be_chosen(
     assert visit.paths("hidden-0", ".scatterlayer .point") == 3 * 3 * 2
     assert visit.paths("free-0", ".scatterlayer .point") == 3 * 3
     visit.page.locator("[data-figure=hidden-0] select").select_option(
-        "all_reduce float32 on gloo, 16 SMs free"
+        "16 SMs free: all_reduce float32 on gloo"
     )
     assert visit.paths("hidden-0", ".scatterlayer .point") == 3 * 3 * 2
     assert visit.faults == []

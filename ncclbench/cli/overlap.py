@@ -25,7 +25,7 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_FAILED, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.kernels import KINDS
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
@@ -77,8 +77,7 @@ def _ratio(text: str, name: str) -> float:
 @click.command(
     "overlap",
     cls=SectionedCommand,
-    epilog="Example: torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 "
-    "-m ncclbench overlap --sizes 1M,16M",
+    epilog="Example: ncclbench overlap --sizes 1M,16M --compute fma,gemm",
 )
 @under(
     "What is measured",
@@ -253,14 +252,18 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
 
     rows = overlap_rows(run)
     told = sentences(run, rows)
-    wrong = [row for row in rows if row["status"] == "wrong"]
+    wrong, failed = ([row for row in rows if row["status"] == status] for status in ("wrong", "failed"))
     report, ended = write_page(run, ended)
     message = "; ".join(told) or "nothing was measured"
+    if failed:
+        message = f"{len(failed)} of {len(rows)} rows failed ({failed[0]['reason']}); {message}"
     if wrong:
         message = f"WRONG DATA in {len(wrong)} of {len(rows)} rows ({wrong[0]['reason']}); {message}"
     if ended is not None:
         message = f"{ended}; {message}"
-    code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else EXIT_OK
+    code = EXIT_BAD_ANSWER if wrong else EXIT_FAILED if failed else EXIT_OK
+    if ended is not None:
+        code = ended.exit_code
     if params["as_json"]:
         emit_json(
             document(

@@ -47,7 +47,19 @@ if TYPE_CHECKING:
 # Where nothing is said of them: fewer sizes than a sweep, since each is visited by every way.
 _MIN, _MAX, _FACTOR = "8", "16M", "4"
 _USUAL_PARTS = "ways,first,ordering"
+_DEADLINE = "3s"
 _LONGEST_DEADLINE_S = 60.0
+
+# Parts that an option is for; typed without any of them it would be silently of no use.
+_FOR_PARTS = {
+    "ways": ("ways",),
+    "orders": ("ordering",),
+    "peers": ("first", "peers"),
+    "deadline": ("ordering",),
+    **dict.fromkeys(
+        ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes"), ("ways", "ordering", "peers")
+    ),
+}
 
 
 def _deadline(text: str, option: str) -> float:
@@ -72,21 +84,21 @@ measured_options = under(
     option(
         "--ways",
         metavar="NAMES",
-        default="all",
+        otherwise="all",
         parse=values.named(WAYS, "way"),
         help=f"Of {', '.join(WAYS)}, or all.",
     ),
     option(
         "--orders",
         metavar="NAMES",
-        default="all",
+        otherwise="all",
         parse=values.named(ORDERINGS, "order"),
         help=f"Of {', '.join(ORDERINGS)}, or all.",
     ),
     option(
         "--peers",
         metavar="RANKS",
-        default="all",
+        otherwise="all",
         parse=values.roots,
         help="Ranks that rank 0 sends to in the parts first and peers, or all.",
     ),
@@ -132,7 +144,7 @@ method_options = under(
     option(
         "--deadline",
         metavar="TIME",
-        default="3s",
+        otherwise=_DEADLINE,
         parse=_deadline,
         help="Of each cell of the ordering matrix: what has not ended then is deadlocked.",
     ),
@@ -178,9 +190,10 @@ def _check_memory(machine: Device, local_ranks: int, params: Mapping[str, Any]) 
     largest = params["bytes"][-1]
     parts = {
         "ways": 2 * largest * slot_count(2 * largest, rotation_bytes(machine, local_ranks)) + PATTERN_BYTES,
-        # On rank 0 a message for each peer, and what is reduced beside them.
-        "peers": (len(params["peers"]) + 1) * largest + PATTERN_BYTES,
-        "ordering": 2 * largest,
+        # On rank 0 a message for each peer, what is reduced beside them, and as much while it is filled.
+        "peers": (len(params["peers"]) + 2) * largest + PATTERN_BYTES,
+        # What goes, what comes, and one more byte for each of it while it is checked.
+        "ordering": 3 * largest,
     }
     needed = max((parts[name] for name in params["parts"] if name in parts), default=0)
     check_memory(machine, needed, local_ranks)
@@ -195,13 +208,26 @@ def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
     if params["semantics"] and params["parts"] is not None:
         raise RequestError("--semantics is short for --parts semantics: leave one of the two out")
     parts = ("semantics",) if params["semantics"] else params["parts"] or tuple(_USUAL_PARTS.split(","))
+    for name, takers in _FOR_PARTS.items():
+        if params[name] is not None and not set(takers) & set(parts):
+            raise RequestError(
+                f"--{name.replace('_', '-')} is of no use without --parts {' or '.join(takers)}: "
+                "add that part, or leave the option out"
+            )
     typed = {name: params[name] for name in ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")}
     if typed["sizes"] is None:
         usual = {"min_bytes": _MIN, "max_bytes": _MAX}
         if typed["step_bytes"] is None:
             usual["step_factor"] = _FACTOR
         typed = {name: usual.get(name) if value is None else value for name, value in typed.items()}
-    return {**params, "parts": parts, "bytes": parse_sizes(**typed)}
+    return {
+        **params,
+        "parts": parts,
+        "bytes": parse_sizes(**typed),
+        "ways": params["ways"] or tuple(WAYS),
+        "orders": params["orders"] or tuple(ORDERINGS),
+        "deadline": params["deadline"] or _deadline(_DEADLINE, "--deadline"),
+    }
 
 
 def _peers(asked: tuple[int, ...] | None, nranks: int) -> tuple[int, ...]:
