@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from functools import partial
@@ -130,6 +132,26 @@ class TestCells:
         assert result.outcome == "completed"
         assert result.seconds > 1.0
 
+    def test_a_rank_that_gets_no_core_is_at_work(self) -> None:
+        """Its core is another's: it is left 1.5 % of it, less than ranks at work use, and is no deadlock."""
+        core = min(os.sched_getaffinity(0))
+
+        def work(rank: CellRank) -> None:
+            rank.says("starving")
+            if rank.rank == 0:
+                os.nice(19)
+                os.sched_setaffinity(0, {core})
+                while True:
+                    pass
+
+        spin = f"import os; os.sched_setaffinity(0, {{{core}}})\nwhile True: pass"
+        with subprocess.Popen([sys.executable, "-c", spin]) as hog:
+            try:
+                result = cell(work, deadline_s=0.2)
+            finally:
+                hog.kill()
+        assert result.standing == {0: "starving, still at work"}
+
     def test_a_rank_that_is_at_work_for_ever_is_told_apart(self) -> None:
         def work(rank: CellRank) -> None:
             rank.says("spinning")
@@ -138,7 +160,7 @@ class TestCells:
 
         result = cell(work, deadline_s=0.2)
         assert result.outcome == "deadlocked"
-        assert result.standing == {0: "spinning, some of its time on a core"}
+        assert result.standing == {0: "spinning, still at work"}
         assert result.disturbed == {0}
 
     def test_a_rank_that_sleeps_is_not(self) -> None:
@@ -226,11 +248,12 @@ class TestCells:
                 os._exit(1)
         try:
             deadline = time.monotonic() + 20
+            # The store of their meeting, and the two ranks.
             ranks: list[psutil.Process] = []
-            while len(ranks) < 2 and time.monotonic() < deadline:
+            while len(ranks) < 3 and time.monotonic() < deadline:
                 ranks = psutil.Process(pid).children()
                 time.sleep(0.02)
-            assert len(ranks) == 2
+            assert len(ranks) == 3
             os.kill(pid, signal.SIGKILL)
         finally:
             os.waitpid(pid, 0)

@@ -13,12 +13,15 @@ from ncclbench.cli import values
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
     SectionedCommand,
+    dtypes_choice,
     exit_zero_option,
     folder_choices,
     json_option,
     launch_options,
     option,
     seed_choice,
+    size_choices,
+    sizes_from,
     under,
 )
 from ncclbench.cli.output import document, emit_json
@@ -30,10 +33,9 @@ from ncclbench.kernels import KINDS
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Device, Plan
-from ncclbench.plan.sizes import parse_sizes
+from ncclbench.plan.sizes import UsualSizes
 from ncclbench.supervise.launcher import Seat, find_seat
 from ncclbench.tables.collectives import COLLECTIVES
-from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
@@ -41,8 +43,7 @@ if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # A size below it takes less than launching what is to hide it.
-_MIN, _MAX, _FACTOR = "64K", "64M", "4"
-_RANGE = {"min_bytes": _MIN, "max_bytes": _MAX, "step_factor": _FACTOR}
+_SIZES = UsualSizes("64K", "64M", "4")
 _EPOCHS, _REPETITIONS = 6, 4
 _MODES = {"eager": None, "graph": None}
 
@@ -88,18 +89,8 @@ def _ratio(text: str, name: str) -> float:
         parse=_ops,
         help="Collectives, separated by commas, or all that move data; see ncclbench list.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=_MIN, help="Smallest size."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=_FACTOR, help="From a size to the next."),
-    option("--sizes", metavar="SIZES", help="Just these, like 64K,1M; instead of -b, -e and -f."),
-    option(
-        "-d",
-        "--dtypes",
-        metavar="NAMES",
-        default="float32",
-        parse=values.names(DTYPES, lambda name: find_dtype(name).name),
-        help="Element types, or all.",
-    ),
+    *size_choices(_SIZES),
+    dtypes_choice,
     option(
         "--backends",
         metavar="X,Y",
@@ -187,10 +178,8 @@ def _plan(params: Mapping[str, Any], seat: Seat | None, nranks: int) -> Plan:
     device = arms_device(arms, machine)
     if device == "cpu" and params["free_sms"] is not None:
         raise RequestError("--free-sms is for kernels on a GPU: leave it out")
-    listed = params["sizes"] is not None
-    asked_range = {name: params[name] or (None if listed else usual) for name, usual in _RANGE.items()}
     selection = Selection(
-        sizes=parse_sizes(sizes=params["sizes"], **asked_range),
+        sizes=sizes_from(params, _SIZES),
         ops=params["ops"],
         dtypes=params["dtypes"],
         modes=("isolated",),

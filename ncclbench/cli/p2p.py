@@ -12,6 +12,7 @@ import click
 from ncclbench.cli import values
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
+    SIZE_PARAMETERS,
     SectionedCommand,
     check_choice,
     exit_zero_option,
@@ -20,6 +21,8 @@ from ncclbench.cli.options import (
     launch_options,
     option,
     seed_choice,
+    size_choices,
+    sizes_from,
     under,
 )
 from ncclbench.cli.output import document, emit_json
@@ -30,7 +33,7 @@ from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestEr
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.memory import PATTERN_BYTES, check_memory, rotation_bytes, slot_count
 from ncclbench.plan.model import Device
-from ncclbench.plan.sizes import parse_sizes
+from ncclbench.plan.sizes import UsualSizes
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.p2p import PARTS
@@ -45,7 +48,7 @@ if TYPE_CHECKING:
     from ncclbench.supervise.p2p import P2pPlan
 
 # Where nothing is said of them: fewer sizes than a sweep, since each is visited by every way.
-_MIN, _MAX, _FACTOR = "8", "16M", "4"
+_SIZES = UsualSizes("8", "16M", "4")
 _USUAL_PARTS = "ways,first,ordering"
 _DEADLINE = "3s"
 _LONGEST_DEADLINE_S = 60.0
@@ -56,9 +59,7 @@ _FOR_PARTS = {
     "orders": ("ordering",),
     "peers": ("first", "peers"),
     "deadline": ("ordering",),
-    **dict.fromkeys(
-        ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes"), ("ways", "ordering", "peers")
-    ),
+    **dict.fromkeys(SIZE_PARAMETERS, ("ways", "ordering", "peers")),
 }
 
 
@@ -102,11 +103,7 @@ measured_options = under(
         parse=values.roots,
         help="Ranks that rank 0 sends to in the parts first and peers, or all.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=_MIN, help="Smallest size of a message."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=_FACTOR, help="From a size to the next."),
-    option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
-    option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
+    *size_choices(_SIZES),
     option(
         "--backends",
         metavar="X,Y",
@@ -214,16 +211,10 @@ def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
                 f"--{name.replace('_', '-')} is of no use without --parts {' or '.join(takers)}: "
                 "add that part, or leave the option out"
             )
-    typed = {name: params[name] for name in ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")}
-    if typed["sizes"] is None:
-        usual = {"min_bytes": _MIN, "max_bytes": _MAX}
-        if typed["step_bytes"] is None:
-            usual["step_factor"] = _FACTOR
-        typed = {name: usual.get(name) if value is None else value for name, value in typed.items()}
     return {
         **params,
         "parts": parts,
-        "bytes": parse_sizes(**typed),
+        "bytes": sizes_from(params, _SIZES),
         "ways": params["ways"] or tuple(WAYS),
         "orders": params["orders"] or tuple(ORDERINGS),
         "deadline": params["deadline"] or _deadline(_DEADLINE, "--deadline"),

@@ -19,6 +19,7 @@ from ncclbench.cli.options import (
     option,
     seed_choice,
     under,
+    where_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
@@ -31,7 +32,6 @@ from ncclbench.plan.weights import parse_weights
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.transfers import TRANSFERS
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm, Device
@@ -108,31 +108,16 @@ method_options = under(
     ),
 )
 
-where_options = under(
-    "Where it runs",
-    option(
-        "--nproc-per-node",
-        metavar="N",
-        otherwise="GPUs, else 3",
-        parse=values.whole(2, 4096),
-        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
-    ),
-    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
-    option(
-        "--timeout",
-        metavar="TIME",
-        default="60s",
-        parse=parse_seconds,
-        help="After so long without progress a rank is called hung; one transfer must take less.",
-    ),
-)
-
 
 @click.command("transport", cls=SectionedCommand, epilog="Example: ncclbench transport --weights 1G --faults")
 @moved_options
 @method_options
 @under("What is kept", *folder_choices, recorder_choice)
-@where_options
+@where_options(
+    "GPUs, else 3",
+    least=2,
+    hung="After so long without progress a rank is called hung; one transfer must take less.",
+)
 @json_option
 @exit_zero_option
 def command(**params: Any) -> int:
