@@ -28,7 +28,7 @@ from ncclbench.units import format_bytes
 from ncclbench.worker.board import Board
 from ncclbench.worker.device import CpuDevice
 from ncclbench.worker.loop import time_samples
-from ncclbench.worker.visit import Bound
+from ncclbench.worker.operation import Bound
 
 SIZES = (8, 64 << 10, 4 << 20)
 # Iterations of a block, and pairs of blocks in an epoch: short blocks, so that noise meets both alike.

@@ -50,6 +50,11 @@ class FakeDevice:
         self.log.append("synchronize")
         self.host_ns = max(self.host_ns, self.current_stream_ns)
 
+    def when_done(self, works: Sequence[Any]) -> FakeDone:
+        """A stream of its own waits for the works: neither the host nor the current stream does."""
+        self.log.append("when done")
+        return FakeDone(self, max([self.host_ns, *(work.done_ns for work in works)]))
+
     def delay(self, delay_ns: int) -> None:
         self.log.append(f"delay {delay_ns}")
         self.current_stream_ns = max(self.host_ns, self.current_stream_ns) + delay_ns
@@ -92,14 +97,25 @@ class FakeEvent:
         self.at_ns = max(self._device.host_ns, self._device.current_stream_ns)
 
 
+class FakeDone:
+    def __init__(self, device: FakeDevice, at_ns: int) -> None:
+        self._device = device
+        self._at_ns = at_ns
+
+    def us_since(self, start: FakeEvent, start_ns: int) -> float:
+        assert start.at_ns is not None, "the start event was never recorded"
+        assert self._at_ns <= self._device.host_ns, "an event is read before it has passed"
+        return (self._at_ns - start.at_ns) / 1e3
+
+
 class FakeWork:
     def __init__(self, device: FakeDevice, done_ns: int) -> None:
         self._device = device
-        self._done_ns = done_ns
+        self.done_ns = done_ns
 
     def wait(self) -> None:
         self._device.log.append("wait")
-        self._device.current_stream_ns = max(self._device.current_stream_ns, self._done_ns)
+        self._device.current_stream_ns = max(self._device.current_stream_ns, self.done_ns)
 
 
 class FakeReplay:

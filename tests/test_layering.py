@@ -20,19 +20,22 @@ LAYERS = (
     ("names", "units", "kernels"),
     ("tables",),
     ("plan",),
-    ("store.bounds", "store.probes", "store.drills"),
+    ("store.bounds", "store.probes", "store.drills", "store.overlaps", "store.p2p", "store.transfers"),
     ("store.model",),
     ("store", "environment", "stats"),
     ("compare", "importing", "hardware", "attribution", "flight"),
     ("worker",),
     ("supervise",),
     ("faults",),
+    ("cells",),
     ("terminal", "report"),
     ("cli",),
     ("__main__",),
 )
 LEVEL = {part: level for level, parts in enumerate(LAYERS) for part in parts}
-TORCH_PARTS = ("worker", "supervise", "faults")
+TORCH_PARTS = ("worker", "supervise", "faults", "cells")
+# Kernels run on torch's stream and memory, and so import it when one is made.
+TORCH_MODULES = ("kernels.cuda",)
 # Too slow for `ncclbench --help` (milliseconds each: torch 1800, pandas 320, numba 270, plotly 60).
 SLOW_TO_IMPORT = ("torch", "pandas", "numba", "plotly", "scipy")
 
@@ -145,7 +148,9 @@ def test_no_module_imports_itself_over_others() -> None:
         pytest.fail(" <- ".join(error.args[1]))
 
 
-@pytest.mark.parametrize("module", sorted(m for m in MODULES if part_of(m) not in TORCH_PARTS))
+@pytest.mark.parametrize(
+    "module", sorted(m for m in MODULES if part_of(m) not in TORCH_PARTS and m not in TORCH_MODULES)
+)
 def test_only_worker_and_supervise_name_torch(module: str) -> None:
     roots = {name.partition(".")[0] for name in imported_names(MODULES[module])}
     assert "torch" not in roots

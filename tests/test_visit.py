@@ -14,8 +14,9 @@ from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.worker.buffers import Pool, SlotRing
+from ncclbench.worker.operation import case_layout
 from ncclbench.worker.patterns import Pattern
-from ncclbench.worker.visit import CaseRunner, case_layout
+from ncclbench.worker.visit import CaseRunner
 
 
 def nothing(*arguments: Any) -> None:
@@ -274,7 +275,7 @@ def test_slots_never_overlap_and_stay_inside_the_pool(op: str, rank: int) -> Non
         device="cpu",
     )
     for case in plan.planned:
-        layout = case_layout(case, plan, rank)
+        layout = case_layout(case, plan.seed, rank)
         pool = torch.zeros(1 << 16, dtype=torch.uint8)
         ring = SlotRing(pool, entry, layout, torch.float32, rank, case.in_place)
         assert ring.count >= 2

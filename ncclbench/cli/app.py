@@ -37,6 +37,9 @@ COMMANDS = {
     "plan": "Show what a sweep would run, how long it takes and what it could find, measuring nothing.",
     "matrix": "Measure every pair of ranks or hosts: bandwidth and latency, the odd ones named.",
     "suspects": "Find who is slow: a rank, a host, a link, several at once, or nobody.",
+    "overlap": "Measure how much of communication hides behind compute, with a serial control beside it.",
+    "p2p": "Measure point-to-point: ways of sending, first messages, orders that deadlock, semantics.",
+    "transport": "Move a model's weights from a trainer to generators, one-sided and two-sided, checked.",
     "drill": "Let a rank fail on purpose: every phase of the recovery timed, sums checked.",
     "flight": "Read flight recorder dumps: who is stuck where, who did not come, who issued another.",
     "env": "Show devices, versions and settings of every rank, and what would spoil timing.",
@@ -44,15 +47,10 @@ COMMANDS = {
 }
 
 # Those that look at what a launcher says; the others never do.
-MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "env")
+MEASURING = ("sweep", "calibrate", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "env")
 
 # Named in the manual and not built yet: refused with these words, not as typing errors.
-PLANNED_COMMANDS = (
-    "overlap",
-    "p2p",
-    "transport",
-    "groups",
-)
+PLANNED_COMMANDS = ("groups",)
 
 
 class _Commands(click.Group):

@@ -6,6 +6,7 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from ncclbench.cli.options import SectionedCommand, json_option
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.values import one_of
 from ncclbench.environment.gpu import count_gpus
+from ncclbench.kernels import KINDS
 from ncclbench.tables.backends import BACKENDS, Backend, third_party_backends
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -85,6 +87,14 @@ def modes() -> list[Entry]:
     return entries
 
 
+def kernels() -> list[Entry]:
+    """Every kernel that ``ncclbench overlap`` computes with."""
+    package, extra = ("numba_cuda", "'ncclbench[cuda]'") if count_gpus() else ("numba", "numba")
+    here = find_spec(package) is not None
+    reason = None if here else f"needs {package.replace('_', '-')}: pip install {extra}"
+    return [_entry(kind.name, kind.description, here, reason, bound=kind.bound) for kind in KINDS.values()]
+
+
 SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "collectives": collectives,
     "backends": backends,
@@ -92,6 +102,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "dtypes": dtypes,
     "redops": redops,
     "modes": modes,
+    "kernels": kernels,
 }
 
 
@@ -108,7 +119,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
 )
 @json_option
 def command(section: str | None, as_json: bool) -> None:
-    """List collectives, backends, topologies, element types, operators and modes: here, or why not."""
+    """List collectives, backends, topologies, dtypes, operators, modes and kernels: here, or why not."""
     listed = {name: SECTIONS[name]() for name in ([section] if section else SECTIONS)}
     if as_json:
         message = f"listed {', '.join(listed)}"

@@ -20,6 +20,7 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.programs import tell, write_page
 from ncclbench.cli.searching import (
     count_of,
     drain,
@@ -30,9 +31,7 @@ from ncclbench.cli.searching import (
     run_search,
     search_options,
     size_of,
-    tell,
     until_s,
-    write_page,
 )
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError

@@ -14,7 +14,7 @@ from ncclbench.cli.values import Parse
 from ncclbench.plan.arms import find_base
 from ncclbench.plan.build import Method, Selection
 from ncclbench.plan.model import Arm, Injection
-from ncclbench.plan.sizes import DEFAULT_FACTOR, DEFAULT_MAX, DEFAULT_MIN, parse_sizes
+from ncclbench.plan.sizes import SWEEP_SIZES, UsualSizes, parse_sizes
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.tables.modes import MODES
@@ -25,6 +25,8 @@ from ncclbench.units import parse_percent, parse_seconds
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 Decorator = Callable[[Decorated], Decorated]
+# One option, to be listed under a heading.
+Choice = Callable[[str], Decorator[Any]]
 
 MAX_LABEL_IN_NAME = 60
 
@@ -60,7 +62,7 @@ def option(
     parse: Parse | None = None,
     flag: bool = False,
     hidden: bool = False,
-) -> Callable[[str], Decorator[Any]]:
+) -> Choice:
     """One option, still without its heading.
 
     Args:
@@ -96,7 +98,7 @@ def option(
     return placed
 
 
-def under(section: str, *options: Callable[[str], Decorator[Any]]) -> Decorator[Any]:
+def under(section: str, *options: Choice) -> Decorator[Any]:
     """A decorator that gives a command the options, listed under one heading in this order."""
 
     def add(function: Decorated) -> Decorated:
@@ -107,6 +109,30 @@ def under(section: str, *options: Callable[[str], Decorator[Any]]) -> Decorator[
     return add
 
 
+# What the options of ``size_choices`` are called in a command's parameters.
+SIZE_PARAMETERS = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
+
+
+def size_choices(usual: UsualSizes) -> tuple[Choice, ...]:
+    """The options that ``sizes_from`` takes."""
+    return (
+        option("-b", "--min-bytes", metavar="SIZE", otherwise=usual.smallest, help="Smallest size."),
+        option("-e", "--max-bytes", metavar="SIZE", otherwise=usual.largest, help="Largest size."),
+        option("-f", "--step-factor", metavar="X", otherwise=usual.factor, help="From a size to the next."),
+        option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
+        option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
+    )
+
+
+dtypes_choice = option(
+    "-d",
+    "--dtypes",
+    metavar="NAMES",
+    default="float32",
+    parse=values.names(DTYPES, lambda name: find_dtype(name).name),
+    help="Element types, or all.",
+)
+
 selection_options = under(
     "What is measured",
     option(
@@ -116,19 +142,8 @@ selection_options = under(
         parse=values.named(COLLECTIVES, "collective"),
         help="Collectives, separated by commas, or all; see ncclbench list.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=DEFAULT_MIN, help="Smallest size."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=DEFAULT_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=DEFAULT_FACTOR, help="From a size to the next."),
-    option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
-    option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
-    option(
-        "-d",
-        "--dtypes",
-        metavar="NAMES",
-        default="float32",
-        parse=values.names(DTYPES, lambda name: find_dtype(name).name),
-        help="Element types, or all.",
-    ),
+    *size_choices(SWEEP_SIZES),
+    dtypes_choice,
     option(
         "-o",
         "--redops",
@@ -280,24 +295,41 @@ method_options = under(
     ),
 )
 
-launch_options = under(
-    "Where it runs",
-    option(
-        "--nproc-per-node",
-        metavar="N",
-        otherwise="GPUs, else 2",
-        parse=values.whole(1, 4096),
-        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
-    ),
-    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
-    option(
-        "--timeout",
-        metavar="TIME",
-        default="60s",
-        parse=parse_seconds,
-        help="After so long without progress a rank is called hung.",
-    ),
-)
+
+def where_options(
+    otherwise: str = "GPUs, else 2",
+    *,
+    least: int = 1,
+    ranks: str = "Ranks on this machine, where no torchrun, srun or mpirun says it.",
+    timeout: str = "60s",
+    hung: str = "After so long without progress a rank is called hung.",
+    more: tuple[Choice, ...] = (),
+) -> Decorator[Any]:
+    """Where ranks are, and when one is called hung.
+
+    Args:
+        otherwise: how many ranks there are where nobody says it; ``least``: the fewest that may be asked for.
+        ranks, hung: help of the two options; ``timeout``: default of the second.
+        more: what stands before them.
+    """
+    return under(
+        "Where it runs",
+        *more,
+        option(
+            "--nproc-per-node",
+            metavar="N",
+            otherwise=otherwise,
+            parse=values.whole(least, 4096),
+            help=ranks,
+        ),
+        option(
+            "--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."
+        ),
+        option("--timeout", metavar="TIME", default=timeout, parse=parse_seconds, help=hung),
+    )
+
+
+launch_options = where_options()
 
 folder_choices = (
     option(
@@ -332,15 +364,23 @@ exit_zero_option = under(
 )
 
 
+def sizes_from(params: Mapping[str, Any], usual: UsualSizes = SWEEP_SIZES) -> tuple[int, ...]:
+    """Bytes, ascending and distinct, that the values of ``size_choices`` make.
+
+    Raises:
+        RequestError: they make no range.
+    """
+    return parse_sizes(**{name: params[name] for name in SIZE_PARAMETERS}, usual=usual)
+
+
 def selection_from(params: Mapping[str, Any]) -> Selection:
     """The Selection that the values of ``selection_options`` make.
 
     Raises:
         RequestError: the sizes make no range.
     """
-    sizes = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
     return Selection(
-        sizes=parse_sizes(**{name: params[name] for name in sizes}),
+        sizes=sizes_from(params),
         ops=params["ops"],
         dtypes=params["dtypes"],
         redops=params["redops"],

@@ -5,22 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime
 from functools import wraps
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli import values
-from ncclbench.cli.files import new_run_folder
-from ncclbench.cli.jobs import typed_command
 from ncclbench.cli.options import Decorated, option, seed_choice, under
-from ncclbench.cli.recording import has_dumps, recorder_choice
+from ncclbench.cli.programs import run_program
+from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.model import Arm, Device
-from ncclbench.terminal.streams import is_terminal, one_line, show, write
+from ncclbench.terminal.streams import show, write
 from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
     from ncclbench.plan.pairs import Limits, PairCount, PairPlan
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
-    from ncclbench.supervise.searching import MakeOrders
+    from ncclbench.supervise.programs import MakeOrders
 
 # As attribution.stages.FEWEST_PASSES, which is not loaded before the workers are there.
 QUICK_PASSES = 3
@@ -187,9 +183,6 @@ def run_search(
 ) -> tuple[Run, NcclbenchError | None]:
     """Measure; the run as readers see it, and what ended it early."""
     from ncclbench.attribution.stages import STAGES
-    from ncclbench.store.reader import load_run
-    from ncclbench.supervise.attempts import Description
-    from ncclbench.supervise.searching import hold_search, search_meta
     from ncclbench.worker.protocol import Program
 
     asked = {name: params[name] for name in ("level", "at_once", "passes", "quick", "time_budget", "seed")}
@@ -204,53 +197,7 @@ def run_search(
             **request,
         },
     )
-    ended: NcclbenchError | None = None
-    with new_run_folder(params["out"], params["label"] or kind) as folder:
-        description = Description(typed_command(), params["label"], datetime.now(UTC))
-        meta = search_meta(kind, arm, job.nranks, description, asked)
-        show(f"run: {folder.path}\n", sys.stderr)
-        try:
-            hold_search(
-                job,
-                folder,
-                meta,
-                program,
-                params["timeout"],
-                make_orders,
-                _tell_preflight,
-                params["flight_recorder"],
-            )
-        except RequestError:
-            raise
-        except NcclbenchError as error:
-            ended = error
-        finally:
-            told_done()
-        try:
-            return load_run(folder.path), ended
-        except RequestError:
-            if ended is None:
-                raise
-            # What ended it kept the folder from becoming a run.
-            raise ended from None
-
-
-def write_page(run: Run, ended: NcclbenchError | None) -> tuple[Path | None, NcclbenchError | None]:
-    """The page of what was measured, None where there is none; and what ended the run.
-
-    A disk that was full for the samples is full for the page too: the first word counts.
-    """
-    from ncclbench.report.build import write_report
-    from ncclbench.store.folder import REPORT_FILE
-
-    if not (run.probes or run.trials or run.contract or has_dumps(run.folder)):
-        return None, ended
-    page = run.folder / REPORT_FILE
-    try:
-        write_report([run], page)
-    except NcclbenchError as error:
-        return None, ended or error
-    return page, ended
+    return run_program(job, kind, (arm,), params, asked, program, make_orders)
 
 
 def drain(names: Sequence[str]) -> None:
@@ -271,22 +218,3 @@ def refuse_one_host(level: str, is_one_host: bool) -> None:
     """
     if level == "host" and is_one_host:
         raise RequestError("--level host takes two hosts, and all ranks are on one: leave it out")
-
-
-def tell(words: str) -> None:
-    """Where the search is, on a terminal only, in one line that is written over."""
-    if is_terminal(sys.stderr):
-        show(f"\r\x1b[K{words}", sys.stderr)
-
-
-def told_done() -> None:
-    """Clear that line."""
-    with suppress(ValueError):
-        if is_terminal(sys.stderr):
-            show("\r\x1b[K", sys.stderr)
-
-
-def _tell_preflight(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> None:
-    for finding in preflight:
-        told = f"ncclbench: {finding['severity']}: {finding['what']}: {finding['mend']}"
-        show(f"{one_line(told)}\n", sys.stderr)

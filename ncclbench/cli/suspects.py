@@ -20,6 +20,7 @@ from ncclbench.cli.options import (
     under,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.programs import tell, write_page
 from ncclbench.cli.searching import (
     drain,
     host_numbers,
@@ -29,9 +30,7 @@ from ncclbench.cli.searching import (
     run_search,
     search_options,
     size_of,
-    tell,
     until_s,
-    write_page,
 )
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest

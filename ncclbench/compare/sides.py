@@ -155,7 +155,7 @@ class Opener:
             real = real.parent
         if real not in self._runs:
             run = load_run(path)
-            if run.is_search or run.is_drill:
+            if not run.has_cases:
                 raise RequestError(
                     f"{path} is of ncclbench {run.meta['kind']} and has no rows to compare: "
                     "ncclbench report shows what it found"

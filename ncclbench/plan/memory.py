@@ -107,13 +107,13 @@ def check_memory(device: Device, needed_per_rank: int, local_ranks: int) -> None
     mend = "lower -e/--max-bytes"
     if device == "cuda":
         if needed_per_rank > ABSURD_GPU_BYTES:
-            raise RequestError(f"a rank would need {_rounded(needed_per_rank)} of GPU memory: {mend}")
+            raise RequestError(f"a rank would need {rounded_bytes(needed_per_rank)} of GPU memory: {mend}")
         return
     available = available_bytes()
     if available is not None and needed_per_rank * local_ranks > available:
         raise RequestError(
-            f"{local_ranks} ranks need {_rounded(needed_per_rank)} of memory each, this host has "
-            f"{_rounded(available)} available: {mend}, or --nproc-per-node"
+            f"{local_ranks} ranks need {rounded_bytes(needed_per_rank)} of memory each, this host has "
+            f"{rounded_bytes(available)} available: {mend}, or --nproc-per-node"
         )
 
 
@@ -121,7 +121,7 @@ def _aligned(nbytes: int) -> int:
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 
 
-def _rounded(nbytes: int) -> str:
+def rounded_bytes(nbytes: int) -> str:
     """Bytes for people: 1.5 GiB where an exact figure tells nothing."""
     for unit, factor in (("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20)):
         if nbytes >= factor:

@@ -8,6 +8,7 @@ drawn from the run's seed.
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 # More visits than this per arm and epoch are made only where it is known that they pay.
 MAX_VISITS = 4
@@ -50,3 +51,17 @@ def split_iterations(iters: int, visits: int) -> list[int]:
     """Iterations of each visit, at least one, as even as can be."""
     share, rest = divmod(iters, visits)
     return [max(1, share + (index < rest)) for index in range(visits)]
+
+
+def part_orders(names: Sequence[str], seed: int, epoch: int, case_key: str, repetitions: int) -> list[str]:
+    """The order of parts that are compared within each repetition, one repetition after the other.
+
+    Drawn anew for every second repetition, which the one after it goes through backwards: over the two
+    every part has the same mean place, and what drifts steadily falls on all alike.
+    """
+    generator = _generator(seed, "parts", epoch, case_key)
+    orders: list[str] = []
+    for _ in range(0, repetitions, 2):
+        order = generator.sample(list(names), len(names))
+        orders += [*order, *reversed(order)]
+    return orders[: repetitions * len(names)]

@@ -137,7 +137,7 @@ class Report:
     @property
     def sweeps(self) -> list[Source]:
         """The runs that measured cases."""
-        return [source for source in self.sources if source.search is None and not source.run.is_drill]
+        return [source for source in self.sources if source.run.has_cases]
 
     @property
     def searches(self) -> list[tuple[Source, Searched]]:

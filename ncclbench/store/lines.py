@@ -12,7 +12,7 @@ import numpy as np
 
 from ncclbench.store.bounds import Count, Index, Time
 from ncclbench.store.drills import ContractOutcome, DrillTrial
-from ncclbench.store.model import Printed, Times, Unit, UnitHealth
+from ncclbench.store.model import Printed, Result, Times, Unit, UnitHealth
 from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.
@@ -96,6 +96,7 @@ Line = (
     | SubsetTest
     | DrillTrial
     | ContractOutcome
+    | Result
 )
 
 _encoder = msgspec.json.Encoder()

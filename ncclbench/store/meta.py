@@ -96,7 +96,9 @@ class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
     schema: int
-    kind: NotRequired[Literal["sweep", "import", "matrix", "suspects", "drill"]]
+    kind: NotRequired[
+        Literal["sweep", "import", "matrix", "suspects", "drill", "overlap", "p2p", "transport"]
+    ]
     ncclbench: NotRequired[str]
     label: NotRequired[str | None]
     created: NotRequired[str]

@@ -13,7 +13,12 @@ from numpy.typing import NDArray
 from ncclbench.plan.model import Plan
 from ncclbench.store.bounds import Count, Index, Rate, Size, Time, Word
 from ncclbench.store.drills import ContractOutcome, DrillTrial
+from ncclbench.store.overlaps import OverlapResult
+from ncclbench.store.p2p import P2pResult
 from ncclbench.store.probes import Probe
+from ncclbench.store.transfers import TransferResult
+
+Result = OverlapResult | P2pResult | TransferResult
 
 RUN_SCHEMA = 1
 
@@ -213,6 +218,7 @@ class Run:
         printed: what another tool printed, in the order of its output; a run has either these or units.
         probes: the single tests of a search for slow parts, in the order in which they were made.
         trials: the trials of a drill, in the order in which they were made; ``contract``: its contract cases.
+        results: what runs of kinds "overlap", "p2p" and "transport" measured, in the order of measuring.
         problems: what a reader should know: torn lines, incomplete units.
     """
 
@@ -227,6 +233,7 @@ class Run:
     probes: list[Probe] = field(default_factory=list)
     trials: list[DrillTrial] = field(default_factory=list)
     contract: list[ContractOutcome] = field(default_factory=list)
+    results: list[Result] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
 
     @property
@@ -238,6 +245,11 @@ class Run:
     def is_search(self) -> bool:
         """Whether it looked for slow parts: single tests of ranks and links, and no cases."""
         return self.meta.get("kind") in ("matrix", "suspects")
+
+    @property
+    def has_cases(self) -> bool:
+        """Whether it is of a sweep, or imported: cases, arms and their times."""
+        return self.meta.get("kind", "sweep") in ("sweep", "import")
 
     @property
     def is_drill(self) -> bool:

@@ -17,7 +17,10 @@ from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
+from ncclbench.store.overlaps import OVERLAP_LINES, OverlapTimes
+from ncclbench.store.p2p import P2P_LINES, stranger
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
+from ncclbench.store.transfers import TRANSFER_LINES
 
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
@@ -29,6 +32,9 @@ _LINES_OF: dict[str, tuple[type, ...]] = {
     "matrix": (PairTest,),
     "suspects": (PairTest, RankTest, WaitTest, SubsetTest),
     "drill": (DrillTrial, ContractOutcome),
+    "overlap": OVERLAP_LINES,
+    "p2p": P2P_LINES,
+    "transport": TRANSFER_LINES,
 }
 
 # The problem of a run whose run.json still says "running".
@@ -135,6 +141,12 @@ class _Collector:
             run.trials.append(line)
         elif isinstance(line, ContractOutcome):
             run.contract.append(line)
+        elif isinstance(line, (*OVERLAP_LINES, *P2P_LINES, *TRANSFER_LINES)):
+            if isinstance(line, OverlapTimes) and line.nranks != run.plan.nranks:
+                raise ValueError(f"it has times of {line.nranks} ranks of {run.plan.nranks}")
+            if isinstance(line, P2P_LINES) and (strange := stranger(line, run.plan.nranks)):
+                raise ValueError(strange)
+            run.results.append(line)
         elif isinstance(line, StopLine):
             if line.case in self._cases:
                 run.stops[line.case] = Stop(line.epochs, line.why, line.half_width)

@@ -99,8 +99,9 @@ class Assignment:
         """torch's names of the backends that are measured."""
         if self.plan is not None:
             return [find_backend(arm.backend).torch_name for arm in self.plan.arms]
-        arm = self.program.request.get("arm") if self.program is not None else None
-        return [find_backend(arm[1]).torch_name] if arm else []
+        request = self.program.request if self.program is not None else {}
+        arms = request.get("arms") or [request[key] for key in ("arm",) if key in request]
+        return [find_backend(arm[1]).torch_name for arm in arms]
 
     def to_json(self) -> dict[str, Any]:
         """For the store."""

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
 from ncclbench.environment.gpu import bus_id
 from ncclbench.environment.throttle import Gauge, Glance, open_gauge
 from ncclbench.tables.collectives import Call
-from ncclbench.worker.device import EventPair, Replay
+from ncclbench.worker.device import Done, Event, EventPair, Replay
 
 
 class CudaDevice:
@@ -28,6 +29,7 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         self.now_ns = time.perf_counter_ns
         self._cycles_per_ns: float | None = None
+        self._beside: torch.cuda.Stream | None = None
         self._gauge: Gauge | None = open_gauge(bus_id(torch.cuda.get_device_properties(index)))
 
     def read_health(self) -> Glance | None:
@@ -39,6 +41,17 @@ class CudaDevice:
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
+
+    def when_done(self, works: Sequence[Any]) -> Done:
+        if self._beside is None:
+            self._beside = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        # wait() orders the stream that is current behind the operation: here one that has nothing else to do.
+        with torch.cuda.stream(self._beside):
+            for work in works:
+                work.wait()
+            event.record()
+        return _CudaDone(event)
 
     def delay(self, delay_ns: int) -> None:
         if self._cycles_per_ns is None:
@@ -69,6 +82,15 @@ class CudaDevice:
                 for work in call() or ():
                     work.wait()
         return _CudaReplay(graph)
+
+
+class _CudaDone:
+    def __init__(self, event: torch.cuda.Event) -> None:
+        self._event = event
+
+    def us_since(self, start: Event, start_ns: int) -> float:
+        milliseconds: float = start.elapsed_time(self._event)  # type: ignore[attr-defined]
+        return milliseconds * 1e3
 
 
 class _CudaReplay:

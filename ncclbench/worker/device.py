@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -23,6 +23,17 @@ class Event(Protocol):
 
 
 EventPair = tuple[Event, Event]
+
+
+class Done(Protocol):
+    """When asynchronous operations were done."""
+
+    def us_since(self, start: Event, start_ns: int) -> float | None:
+        """Microseconds since a start that both clocks took, once all is over; None where it cannot be seen.
+
+        Args:
+            start: recorded event; ``start_ns``: the host's clock then.
+        """
 
 
 class Replay(Protocol):
@@ -56,6 +67,9 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Return when everything issued is done."""
 
+    def when_done(self, works: Sequence[Any]) -> Done:
+        """Watch for the end of what was issued, beside whatever the caller and its stream do meanwhile."""
+
     def delay(self, delay_ns: int) -> None:
         """Be busy for so long, in the order of what was issued: the CPU itself, or the current stream."""
 
@@ -83,6 +97,28 @@ class _NoEvent:
         pass
 
 
+class _HostDone:
+    """A callback of each Work takes the time, in the thread that ends it."""
+
+    def __init__(self, works: Sequence[Any], now_ns: Callable[[], int]) -> None:
+        self._now_ns = now_ns
+        self._ends_ns: list[int] = []
+        self._left = len(works)
+        try:
+            for work in works:
+                work.get_future().add_done_callback(self._one_is_done)
+        except RuntimeError:  # a Work that has no future, as gloo's of send and receive
+            self._left = -1
+
+    def _one_is_done(self, future: object) -> None:
+        self._ends_ns.append(self._now_ns())
+
+    def us_since(self, start: Event, start_ns: int) -> float | None:
+        if self._left < 1 or len(self._ends_ns) != self._left:
+            return None
+        return (max(self._ends_ns) - start_ns) / 1e3
+
+
 class CpuDevice:
     """Host memory and the host's clock: an operation is done when its call, or wait(), returns."""
 
@@ -99,6 +135,9 @@ class CpuDevice:
 
     def synchronize(self) -> None:
         pass
+
+    def when_done(self, works: Sequence[Any]) -> Done:
+        return _HostDone(works, self.now_ns)
 
     def delay(self, delay_ns: int) -> None:
         end_ns = self.now_ns() + delay_ns

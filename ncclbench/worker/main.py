@@ -89,7 +89,7 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
         _tell_health(task, control, link, device, place, before=False)
         link.settle()
     elif task.program is not None and control.share(link.answer()):
-        bench = Bench(task, control, devices, link, place, timeout_s)
+        bench = Bench(task, control, devices, link, place, timeout_s, gate, hosts)
         find_program(task.program.name)(bench, task.program.request)
         link.settle()
     control.close()

@@ -21,7 +21,7 @@ from ncclbench.worker.devices import Devices
 from ncclbench.worker.fence import Fence
 from ncclbench.worker.groups import ArmGroup, close_group, kind_of, open_group, why_unavailable
 from ncclbench.worker.link import Link
-from ncclbench.worker.patterns import Pattern
+from ncclbench.worker.patterns import Patterns
 from ncclbench.worker.probe import first_line, probe
 from ncclbench.worker.protocol import WorkerTask
 from ncclbench.worker.readings import Readings, joined
@@ -54,7 +54,7 @@ class Measurement:
         self._timeout_s = timeout_s
         self._pools: dict[str, Pool] = {}
         self._readings: dict[str, Readings] = {}
-        self._patterns: dict[tuple[str, str | None, str, bool], Pattern] = {}
+        self._patterns = Patterns(plan.seed)
         self._runners: dict[tuple[str, str], CaseRunner] = {}
         self._refused: dict[str, dict[str, str]] = {}
 
@@ -113,15 +113,7 @@ class Measurement:
         return refused
 
     def _make_runner(self, case: Case, device: Device) -> CaseRunner:
-        def patterns(timed: bool) -> Pattern:
-            # Only products need other data for the clock than for the check.
-            key = (case.dtype, case.redop, device.kind, timed and case.redop == "prod")
-            if key not in self._patterns:
-                self._patterns[key] = Pattern(
-                    case.dtype, case.redop, case.nranks, self._plan.seed, device.torch_device, key[3]
-                )
-            return self._patterns[key]
-
+        patterns = self._patterns.of(case, device.torch_device)
         k = self._task.batches.get(case.key)
         pool = self._pools[device.kind]
         return CaseRunner(case, self._plan, self._control, self._fence, device, pool, patterns, k)

@@ -12,11 +12,13 @@ from __future__ import annotations
 import functools
 import math
 import zlib
+from collections.abc import Callable
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ncclbench.plan.model import Case
 from ncclbench.tables.dtypes import DTYPES, Dtype
 from ncclbench.tables.redops import REDOPS
 
@@ -122,6 +124,26 @@ class Pattern:
         if self._dtype.kind in ("int", "uint"):
             return 1.0
         return 3.0 * torch.finfo(self._torch_dtype).eps * self._magnitude
+
+
+class Patterns:
+    """The patterns of a run, each made when it is first needed."""
+
+    def __init__(self, seed: int) -> None:
+        self._seed = seed
+        self._made: dict[tuple[str, str | None, str, bool], Pattern] = {}
+
+    def of(self, case: Case, device: torch.device) -> Callable[[bool], Pattern]:
+        """The patterns of a case on a device, by whether they are for the clock rather than for the check."""
+
+        def pattern(timed: bool) -> Pattern:
+            # Only products need other data for the clock than for the check.
+            key = (case.dtype, case.redop, device.type, timed and case.redop == "prod")
+            if key not in self._made:
+                self._made[key] = Pattern(case.dtype, case.redop, case.nranks, self._seed, device, key[3])
+            return self._made[key]
+
+        return pattern
 
 
 # Coprime to PERIOD, so that ranks begin at different places, up to PERIOD of them.

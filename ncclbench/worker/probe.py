@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any, Protocol
 
 from ncclbench.plan.model import Arm, Case
 from ncclbench.tables.collectives import COLLECTIVES
@@ -15,10 +16,15 @@ from ncclbench.tables.dtypes import DTYPES
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.device import Device
 from ncclbench.worker.groups import ArmGroup, close_group, open_group
-from ncclbench.worker.visit import CaseRunner
 
 # Elements per rank of the size tried: enough for every operation's smallest split.
 _ELEMENTS_PER_RANK = 4
+
+
+class Tried(Protocol):
+    """What runs a case once on a group, and raises what the backend raises."""
+
+    def try_once(self, group: Any) -> None: ...
 
 
 def small_case(case: Case) -> Case:
@@ -33,7 +39,7 @@ def small_case(case: Case) -> Case:
 def probe(
     arm: Arm,
     cases: list[Case],
-    runner: Callable[[Case], CaseRunner],
+    runner: Callable[[Case], Tried],
     control: ControlPlane,
     device: Device,
     timeout_s: float,
@@ -66,7 +72,7 @@ def probe(
     return refused
 
 
-def _try(case: Case, runner: CaseRunner, group: ArmGroup, control: ControlPlane) -> str | None:
+def _try(case: Case, runner: Tried, group: ArmGroup, control: ControlPlane) -> str | None:
     """The reason of the first rank that refused, None where none did; the same on every rank."""
     reason = None
     try:

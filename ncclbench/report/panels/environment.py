@@ -95,7 +95,7 @@ def _method(run: Run) -> list[tuple[str, str]]:
     """What was asked for, and how."""
     if run.is_imported:
         return []
-    if run.is_search or run.is_drill:
+    if not run.has_cases:
         asked = run.meta.get("asked") or {}
         told = [
             name.replace("_", " ") if value is True else f"{name.replace('_', ' ')} {_plain(value)}"
@@ -190,7 +190,7 @@ def _between_runs(report: Report) -> list[Difference]:
     for source in report.sources:
         plan = source.run.plan
         asked = {"ranks": str(plan.nranks), "hosts": str(len(_hosts(source)))}
-        if not (source.run.is_imported or source.run.is_search or source.run.is_drill):
+        if source.run.has_cases and not source.run.is_imported:
             asked |= {"iterations": str(plan.iters), "epochs": str(plan.epochs)}
         asked["ncclbench"] = str(source.run.meta.get("ncclbench") or "–")
         named.append((source.label, asked | dict(split_by_difference(_hosts(source))[1])))

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 # needs one of them at most.
 PROGRAMS = {
     "search": "ncclbench.worker.programs.search",
+    "transport": "ncclbench.worker.programs.transport",
+    "overlap": "ncclbench.worker.programs.overlap",
+    "p2p": "ncclbench.worker.programs.p2p",
 }
 
 

@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 
 from ncclbench.plan.model import Arm
 from ncclbench.worker import protocol
-from ncclbench.worker.board import Place
+from ncclbench.worker.board import Gate, Place
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.device import Device
 from ncclbench.worker.devices import Devices
+from ncclbench.worker.fence import Fence, make_fence
 from ncclbench.worker.groups import ArmGroup, kind_of, open_group, why_unavailable
 from ncclbench.worker.link import Link
 from ncclbench.worker.probe import first_line
@@ -26,6 +27,8 @@ class Bench:
 
     Attributes:
         timeout_s: for process groups; longer than the supervisor's own deadline.
+        gate: where one supervisor has forked all ranks.
+        hosts: per rank, a number that is equal for ranks of one host.
     """
 
     task: WorkerTask
@@ -34,6 +37,8 @@ class Bench:
     link: Link
     place: Place
     timeout_s: float
+    gate: Gate | None
+    hosts: list[int]
 
     @property
     def rank(self) -> int:
@@ -44,6 +49,11 @@ class Bench:
     def nranks(self) -> int:
         """World size."""
         return self.control.nranks
+
+    def fence(self) -> Fence:
+        """The fence of a program that has one; collective."""
+        self.control.synchronise_clocks(self.hosts)
+        return make_fence(self.gate, self.control)
 
     def device(self, arm: Arm) -> Device:
         """Where the arm's tensors live."""

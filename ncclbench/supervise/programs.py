@@ -1,4 +1,4 @@
-"""A search for slow parts as a run: its folder, its attempt, and every single test written as it is made."""
+"""A program of the workers as a run: its folder, its attempt, and every result written as it is made."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from ncclbench.environment.preflight import findings
 from ncclbench.errors import NcclbenchError
 from ncclbench.plan.model import Arm, unplanned
 from ncclbench.store.folder import RunFolder
-from ncclbench.store.lines import encode_line
-from ncclbench.store.probes import Probe
+from ncclbench.store.lines import Line, encode_line
 from ncclbench.supervise.attempts import Description, begin_attempt, end_attempt, new_meta
 from ncclbench.supervise.conversation import Conversation
 from ncclbench.supervise.evidence import run_path
@@ -18,25 +17,28 @@ from ncclbench.supervise.launch import Job
 from ncclbench.worker.protocol import Program
 
 Orders = Generator[dict[str, Any], Any, None]
-Keep = Callable[[Sequence[Probe]], None]
+Keep = Callable[[Sequence[Line]], None]
 
-# Makes the orders, of the environment and of what keeps the tests.
+# Makes the orders, of the environment and of what keeps the results.
 MakeOrders = Callable[[dict[str, Any], Keep], Orders]
 
+# What rank 0's supervisor does by itself once the workers have ended, given the same two.
+Afterwards = Callable[[dict[str, Any], Keep], None]
 
-def search_meta(
-    kind: str, arm: Arm, nranks: int, description: Description, asked: dict[str, Any]
+
+def program_meta(
+    kind: str, arms: tuple[Arm, ...], nranks: int, description: Description, asked: dict[str, Any]
 ) -> dict[str, Any]:
-    """run.json of a search that has not begun.
+    """run.json of a program that has not begun.
 
     Args:
-        kind: "matrix" or "suspects".
+        kind: as in run.json: "matrix", "suspects", "overlap", "p2p" or "transport".
         asked: the options that matter for reading the results, plain data.
     """
-    return new_meta(kind, unplanned((arm,), nranks), description, asked=asked)
+    return new_meta(kind, unplanned(arms, nranks), description, asked=asked)
 
 
-def hold_search(
+def hold_program(
     job: Job,
     folder: RunFolder,
     meta: dict[str, Any],
@@ -45,25 +47,27 @@ def hold_search(
     make_orders: MakeOrders,
     started: Callable[[dict[str, Any], list[dict[str, Any]]], None],
     flight_recorder: bool = False,
+    afterwards: Afterwards | None = None,
 ) -> None:
-    """Go through the stages; on every way out run.json says how it ended, and what was found is kept.
+    """Go through the orders; on every way out run.json says how it ended, and what was found is kept.
 
     Args:
         started: told of the environment and the preflight, before anything is measured.
-        flight_recorder: keep the ranks' flight recorders where the search fails.
+        flight_recorder: keep the ranks' flight recorders where it fails.
+        afterwards: what belongs to the run and takes processes of its own.
 
     Raises:
         RequestError: the preflight forbids it, or the arm cannot be had.
         Interrupted, MeasurementError: a signal came, or a rank died or hung.
     """
     begin_attempt(folder, meta, job.launcher)
-    backend = meta["plan"]["arms"][0]["backend"]
+    backends = [arm["backend"] for arm in meta["plan"]["arms"]]
 
     def consent(environment: dict[str, Any]) -> str | None:
         found = findings(
             environment,
             nranks=job.nranks,
-            backends=[backend],
+            backends=backends,
             share_gpu=bool(program.request.get("share_gpu")),
         )
         meta["environment"], meta["preflight"] = environment, found
@@ -75,12 +79,14 @@ def hold_search(
     try:
         with folder.samples() as samples:
 
-            def keep(tests: Sequence[Probe]) -> None:
-                samples.append(b"".join(encode_line(test) for test in tests))
+            def keep(results: Sequence[Line]) -> None:
+                samples.append(b"".join(encode_line(result) for result in results))
 
             flight = run_path(folder.path) if flight_recorder else None
             conversation: Conversation[None] = Conversation(job, program, timeout_s, consent, flight)
             conversation.hold(lambda environment: make_orders(environment, keep))
+            if afterwards is not None:
+                afterwards(meta["environment"], keep)
     except NcclbenchError as error:
         end_attempt(folder, meta, error)
         raise

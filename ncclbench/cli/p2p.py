@@ -1,0 +1,319 @@
+"""``ncclbench p2p``: point-to-point from end to end, the orders that deadlock, and what torch really does."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from ncclbench.cli import values
+from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.options import (
+    SIZE_PARAMETERS,
+    SectionedCommand,
+    check_choice,
+    exit_zero_option,
+    folder_choices,
+    json_option,
+    launch_options,
+    option,
+    seed_choice,
+    size_choices,
+    sizes_from,
+    under,
+)
+from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.programs import run_program, tell, write_page
+from ncclbench.cli.recording import recorder_choice
+from ncclbench.environment.gpu import count_gpus
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.plan.arms import parse_arms
+from ncclbench.plan.memory import PATTERN_BYTES, check_memory, rotation_bytes, slot_count
+from ncclbench.plan.model import Device
+from ncclbench.plan.sizes import UsualSizes
+from ncclbench.supervise.launcher import find_seat
+from ncclbench.tables.orderings import ORDERINGS
+from ncclbench.tables.p2p import PARTS
+from ncclbench.tables.ways import WAYS
+from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import parse_seconds
+
+if TYPE_CHECKING:
+    from ncclbench.stats.p2p import P2p
+    from ncclbench.store.model import Run
+    from ncclbench.supervise.launch import Job
+    from ncclbench.supervise.p2p import P2pPlan
+
+# Where nothing is said of them: fewer sizes than a sweep, since each is visited by every way.
+_SIZES = UsualSizes("8", "16M", "4")
+_USUAL_PARTS = "ways,first,ordering"
+_DEADLINE = "3s"
+_LONGEST_DEADLINE_S = 60.0
+
+# Parts that an option is for; typed without any of them it would be silently of no use.
+_FOR_PARTS = {
+    "ways": ("ways",),
+    "orders": ("ordering",),
+    "peers": ("first", "peers"),
+    "deadline": ("ordering",),
+    **dict.fromkeys(SIZE_PARAMETERS, ("ways", "ordering", "peers")),
+}
+
+
+def _deadline(text: str, option: str) -> float:
+    seconds = parse_seconds(text, option)
+    if not 0.2 <= seconds <= _LONGEST_DEADLINE_S:
+        raise RequestError(f"{option} {text} is out of range: take 200ms to {_LONGEST_DEADLINE_S:.0f}s")
+    return seconds
+
+
+measured_options = under(
+    "What is measured",
+    option(
+        "--parts",
+        metavar="NAMES",
+        otherwise=_USUAL_PARTS,
+        parse=values.named(PARTS, "part"),
+        help=f"Of {', '.join(PARTS)}, separated by commas, or all.",
+    ),
+    option(
+        "--semantics", flag=True, help="Short for --parts semantics: what torch documents and what it does."
+    ),
+    option(
+        "--ways",
+        metavar="NAMES",
+        otherwise="all",
+        parse=values.named(WAYS, "way"),
+        help=f"Of {', '.join(WAYS)}, or all.",
+    ),
+    option(
+        "--orders",
+        metavar="NAMES",
+        otherwise="all",
+        parse=values.named(ORDERINGS, "order"),
+        help=f"Of {', '.join(ORDERINGS)}, or all.",
+    ),
+    option(
+        "--peers",
+        metavar="RANKS",
+        otherwise="all",
+        parse=values.roots,
+        help="Ranks that rank 0 sends to in the parts first and peers, or all.",
+    ),
+    *size_choices(_SIZES),
+    option(
+        "--backends",
+        metavar="X,Y",
+        otherwise="nccl2 on CUDA, else gloo",
+        help="Backends, interleaved in one job.",
+    ),
+)
+
+method_options = under(
+    "How it is measured",
+    option(
+        "-n",
+        "--iters",
+        metavar="N",
+        default="30",
+        parse=values.whole(1),
+        help="Timed repetitions of each way and size, in all epochs together.",
+    ),
+    option(
+        "-w",
+        "--warmup-iters",
+        metavar="N",
+        default="2",
+        parse=values.whole(0),
+        help="Untimed repetitions before each visit.",
+    ),
+    check_choice,
+    option(
+        "--epochs",
+        metavar="N",
+        default="3",
+        parse=values.whole(1, 10_000),
+        help="Fresh sets of process groups; intervals are over them.",
+    ),
+    option(
+        "--deadline",
+        metavar="TIME",
+        otherwise=_DEADLINE,
+        parse=_deadline,
+        help="Of each cell of the ordering matrix: what has not ended then is deadlocked.",
+    ),
+    seed_choice,
+)
+
+
+@click.command("p2p", cls=SectionedCommand, epilog="Example: ncclbench p2p --parts ways,ordering -b 8 -e 16M")
+@measured_options
+@method_options
+@launch_options
+@under("What is kept", *folder_choices, recorder_choice)
+@json_option
+@exit_zero_option
+def command(**params: Any) -> int:
+    """Measure point-to-point: ways of sending, first messages, orders that deadlock, what torch really does.
+
+    Ends with 1 where a message arrived wrong or a process was left over. What deadlocks, and what torch does
+    otherwise than it documents, is said and is no bad answer.
+    """
+    params = _settled(params)
+    seat = find_seat(os.environ, params["nproc_per_node"])
+    nranks = rank_count(seat, params["nproc_per_node"])
+    if nranks < 2:
+        raise RequestError("a message takes two ranks: give --nproc-per-node 2, or start more")
+    machine: Device = "cuda" if count_gpus() else "cpu"
+    arms = parse_arms(params["backends"], None, machine)
+    params["peers"] = _peers(params["peers"], nranks)
+    _check_memory(machine, nranks if seat is None else seat.local_size, params)
+
+    def lead(job: Job) -> int:
+        return _lead(job, _plan(arms, nranks, params), params)
+
+    return run_job("p2p", seat, nranks, params["as_json"], lead)
+
+
+def _check_memory(machine: Device, local_ranks: int, params: Mapping[str, Any]) -> None:
+    """Refuse sizes that do not fit, before anything starts.
+
+    Raises:
+        RequestError: they do not.
+    """
+    largest = params["bytes"][-1]
+    parts = {
+        "ways": 2 * largest * slot_count(2 * largest, rotation_bytes(machine, local_ranks)) + PATTERN_BYTES,
+        # On rank 0 a message for each peer, what is reduced beside them, and as much while it is filled.
+        "peers": (len(params["peers"]) + 2) * largest + PATTERN_BYTES,
+        # What goes, what comes, and one more byte for each of it while it is checked.
+        "ordering": 3 * largest,
+    }
+    needed = max((parts[name] for name in params["parts"] if name in parts), default=0)
+    check_memory(machine, needed, local_ranks)
+
+
+def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
+    """With the parts and the sizes that are meant.
+
+    Raises:
+        RequestError: options contradict each other, or the sizes make no range.
+    """
+    if params["semantics"] and params["parts"] is not None:
+        raise RequestError("--semantics is short for --parts semantics: leave one of the two out")
+    parts = ("semantics",) if params["semantics"] else params["parts"] or tuple(_USUAL_PARTS.split(","))
+    for name, takers in _FOR_PARTS.items():
+        if params[name] is not None and not set(takers) & set(parts):
+            raise RequestError(
+                f"--{name.replace('_', '-')} is of no use without --parts {' or '.join(takers)}: "
+                "add that part, or leave the option out"
+            )
+    return {
+        **params,
+        "parts": parts,
+        "bytes": sizes_from(params, _SIZES),
+        "ways": params["ways"] or tuple(WAYS),
+        "orders": params["orders"] or tuple(ORDERINGS),
+        "deadline": params["deadline"] or _deadline(_DEADLINE, "--deadline"),
+    }
+
+
+def _peers(asked: tuple[int, ...] | None, nranks: int) -> tuple[int, ...]:
+    """Ranks that rank 0 sends to.
+
+    Raises:
+        RequestError: there is no such rank, or it is rank 0 itself.
+    """
+    if asked is None:
+        return tuple(range(1, nranks))
+    strange = [rank for rank in asked if not 0 < rank < nranks]
+    if strange:
+        raise RequestError(
+            f"--peers {strange[0]} is no peer of rank 0 among {nranks} ranks: take 1 to {nranks - 1}"
+        )
+    return asked
+
+
+def _plan(arms: Any, nranks: int, params: Mapping[str, Any]) -> P2pPlan:
+    # Imported here: it needs what workers need.
+    from ncclbench.supervise.p2p import P2pPlan
+
+    return P2pPlan(
+        parts=params["parts"],
+        arms=arms,
+        nranks=nranks,
+        sizes=params["bytes"],
+        ways=params["ways"],
+        orders=params["orders"],
+        peers=params["peers"],
+        iters=params["iters"],
+        warmup=params["warmup_iters"],
+        check=params["check"],
+        epochs=params["epochs"],
+        deadline_s=params["deadline"],
+        timeout_s=params["timeout"],
+        seed=params["seed"],
+        share_gpu=params["share_gpu"],
+    )
+
+
+def _lead(job: Job, plan: P2pPlan, params: Mapping[str, Any]) -> int:
+    from ncclbench.cells.run import UNDER_LAUNCHER_S, Cells
+    from ncclbench.supervise.p2p import P2pOrders
+
+    made: list[P2pOrders] = []
+
+    def orders(environment: dict[str, Any], keep: Any) -> Any:
+        made.append(P2pOrders(plan, keep, tell))
+        return made[-1].orders()
+
+    def afterwards(environment: dict[str, Any], keep: Any) -> None:
+        limit_s = None if job.seat is None else UNDER_LAUNCHER_S
+        cells = Cells(plan, keep, tell, job.signals, made[-1].known, limit_s)
+        cells.run(made[-1].available)
+
+    run, ended = run_program(job, "p2p", plan.arms, params, plan.to_json(), plan.program, orders, afterwards)
+    return _conclude(run, ended, params)
+
+
+def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
+    """Show what was found; the exit code."""
+    from ncclbench.stats.p2p import p2p_of
+    from ncclbench.terminal.p2p import p2p_lines, sentences
+
+    found = p2p_of(run.results)
+    if ended is None and found.is_empty:
+        raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
+    report, ended = write_page(run, ended)
+    said = sentences(found)
+    message = "; ".join(said)
+    bad = bool(found.wrong or found.leftover_processes)
+    if ended is not None:
+        message = f"{ended}; until then: {message}"
+        code = ended.exit_code
+    elif found.wrong or (bad and not params["exit_zero"]):
+        code = EXIT_BAD_ANSWER
+    else:
+        code = EXIT_OK
+    if params["as_json"]:
+        rest = {**found.to_json(), "report": report, "problems": run.problems}
+        environment = run.meta.get("environment")
+        ok = ended is None and not bad
+        emit_json(document("p2p", run=run.folder, ok=ok, message=message, environment=environment, rest=rest))
+    else:
+        lines = p2p_lines(found)
+        lines += [f"report: {report}"] if report is not None else []
+        lines += [coloured(one_line(text), "red" if bad or ended else "bold", sys.stdout) for text in said]
+        write("\n".join(lines) + "\n", sys.stdout)
+    if ended is not None:
+        show(f"ncclbench: error: {ended}\n", sys.stderr)
+    return code
+
+
+def _reasons(found: P2p) -> str:
+    told = [f"{arm['arm']}: {arm['reason']}" for arm in found.arms if arm["reason"]]
+    told += [f"{line['part']} on {line['arm'] or 'any arm'}: {line['reason']}" for line in found.left_out]
+    return "; ".join(told) or "no part was made"
