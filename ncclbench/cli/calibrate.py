@@ -17,21 +17,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
     check_choice,
     exit_zero_option,
     folder_name,
     json_option,
     launch_options,
     margin_choice,
-    option,
     seed_choice,
     selection_from,
     selection_options,
     statistic_choice,
-    under,
     warmup_choice,
 )
 from ncclbench.cli.output import document, emit_json

@@ -11,7 +11,10 @@ from typing import Any
 
 import click
 
-from ncclbench.cli.options import SectionedCommand, json_option
+from ncclbench.cli.declaring import SectionedCommand
+from ncclbench.cli.options import (
+    json_option,
+)
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.values import one_of
 from ncclbench.environment.gpu import count_gpus

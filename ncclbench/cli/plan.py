@@ -9,18 +9,16 @@ from typing import Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count
 from ncclbench.cli.options import (
-    SectionedCommand,
     arm_options,
     json_option,
     launch_options,
     method_from,
     method_options,
-    option,
     selection_from,
     selection_options,
-    under,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.gpu import count_gpus

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli.declaring import SectionedCommand, typed_options
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
     arm_options,
     exit_zero_option,
     json_option,
@@ -25,7 +25,6 @@ from ncclbench.cli.options import (
     run_options,
     selection_from,
     selection_options,
-    typed_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.recording import has_dumps, recorder_option

@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
     exit_zero_option,
     folder_choices,
     json_option,
-    option,
     seed_choice,
-    under,
     where_options,
 )
 from ncclbench.cli.output import document, emit_json

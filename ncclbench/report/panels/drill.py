@@ -41,7 +41,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="drill",
-    order=-6,
+    order=-9,
     title="Recovery",
     description="",
     build=build,

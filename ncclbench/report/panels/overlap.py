@@ -34,7 +34,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="overlap",
-    order=-6,
+    order=-7,
     title="Overlap",
     description="How much of communication hides behind compute.",
     build=build,

@@ -36,7 +36,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="p2p",
-    order=-5,
+    order=-6,
     title="Point-to-point",
     description="",
     build=build,
