@@ -3,7 +3,7 @@
     python benchmarks/beside.py [--runs 10] [--weights 1G]
 
 The first part needs root and iproute2 (tests/emulated.py): two hosts of one rank, 1 MiB over a link of
-25 Mbit/s beside a kernel of the same length. The second runs on this machine alone. The load of the
+10 Mbit/s beside a kernel of the same length. The second runs on this machine alone. The load of the
 machine as it begins stands beside each line, because two cores carry everything.
 """
 
@@ -22,14 +22,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from emulated import Cluster
 
-_RATE_MBIT = 25.0
+_RATE_MBIT = 10.0
 _LIMIT_S = 200.0
 _KERNELS = ("fma", "triad", "gemm")
 _HIDDEN_BAR, _SERIAL_BAR = 0.9, 0.1
 
 
 def _overlap(folder: Path, compute: str) -> list[dict[str, Any]]:
-    words = ("overlap", "--sizes", "1M", "--compute", compute, "--epochs", "3", "-n", "12", "--json")
+    words = ("overlap", "--sizes", "1M", "--compute", compute, "--epochs", "3", "-n", "6", "--json")
     with Cluster(2, _RATE_MBIT) as cluster:
         done = cluster.launch(1, ("-m", "ncclbench", *words, "--out", str(folder)), _LIMIT_S)
     rows: list[dict[str, Any]] = done.document["rows"]
