@@ -33,8 +33,10 @@ def test_over_a_shaped_link_it_hides_and_the_serial_control_does_not(compute: st
     assert together["efficiency"] >= 0.9, document["message"]
     assert serial["efficiency"] < 0.1, document["message"]
     # Nothing speaks against the place; only a machine that is not idle can.
-    assert together["reason"] is None or "serial control" in together["reason"], document["message"]
-    assert together["meaningful"] == (together["reason"] is None), document["message"]
+    noise = ("serial control", "by noise")
+    reason = together["reason"]
+    assert reason is None or any(words in reason for words in noise), document["message"]
+    assert together["meaningful"] == (reason is None), document["message"]
     assert document["message"].startswith("gloo over eth0: ")
     # What it is held against is the link's own time.
     assert together["comm_us"] == pytest.approx(8 * NBYTES / (GOODPUT * RATE), rel=0.1)
