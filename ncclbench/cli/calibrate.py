@@ -20,6 +20,7 @@ from ncclbench.cli import values
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
+    backends_choice,
     check_choice,
     exit_zero_option,
     folder_name,
@@ -67,12 +68,7 @@ RESULT_FILE = "calibration.json"
 
 _compared_options = under(
     "What is compared",
-    option(
-        "--backends",
-        metavar="X",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="The backend that is compared with itself; one.",
-    ),
+    backends_choice("The backend that is compared with itself; one.", metavar="X"),
     margin_choice,
     statistic_choice,
 )

@@ -16,6 +16,7 @@ from ncclbench.cli.declaring import SectionedCommand, option, typed_options, und
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import run_job, typed_command
 from ncclbench.cli.options import (
+    backends_choice,
     exit_zero_option,
     folder_choices,
     json_option,
@@ -131,7 +132,7 @@ recovery_options = under(
     ranks="Ranks on this machine, at least 3; the command itself starts them.",
     timeout="10s",
     hung="Of the process groups; a rank that stands still for a fifth of it is called hung.",
-    more=(option("--backends", metavar="X", otherwise="nccl2 on CUDA, else gloo", help="The backend, one."),),
+    more=(backends_choice("The backend, one.", metavar="X"),),
 )
 @json_option
 @exit_zero_option

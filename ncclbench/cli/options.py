@@ -48,6 +48,12 @@ dtypes_choice = option(
     help="Element types, or all.",
 )
 
+
+def backends_choice(help: str, metavar: str = "X,Y") -> Choice:
+    """Which process groups, where nothing is asked for the machine's natural one."""
+    return option("--backends", metavar=metavar, otherwise="nccl2 on CUDA, else gloo", help=help)
+
+
 selection_options = under(
     "What is measured",
     option(
@@ -148,12 +154,7 @@ seed_choice = option(
 
 arm_options = under(
     "What is compared",
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, interleaved in one job on the same buffers.",
-    ),
+    backends_choice("Backends, interleaved in one job on the same buffers."),
     option("--arms", metavar="'X; Y'", help="What --backends X,Y is short for."),
     option("--base", metavar="ARM", otherwise="the first", help="The arm that others are compared with."),
     margin_choice,

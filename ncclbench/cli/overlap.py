@@ -13,6 +13,7 @@ from ncclbench.cli import values
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
+    backends_choice,
     dtypes_choice,
     exit_zero_option,
     folder_choices,
@@ -89,12 +90,7 @@ def _ratio(text: str, name: str) -> float:
     ),
     *size_choices(_SIZES),
     dtypes_choice,
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, in turns in one job on the same buffers.",
-    ),
+    backends_choice("Backends, in turns in one job on the same buffers."),
 )
 @under(
     "What is computed beside it",

@@ -14,6 +14,7 @@ from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
     SIZE_PARAMETERS,
+    backends_choice,
     check_choice,
     exit_zero_option,
     folder_choices,
@@ -102,12 +103,7 @@ measured_options = under(
         help="Ranks that rank 0 sends to in the parts first and peers, or all.",
     ),
     *size_choices(_SIZES),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, interleaved in one job.",
-    ),
+    backends_choice("Backends, interleaved in one job."),
 )
 
 method_options = under(

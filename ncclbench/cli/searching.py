@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ncclbench.cli import values
 from ncclbench.cli.declaring import Decorated, option, under
 from ncclbench.cli.options import (
+    backends_choice,
     seed_choice,
 )
 from ncclbench.cli.programs import run_program
@@ -40,7 +41,7 @@ def search_options(passes: int) -> Callable[[Decorated], Decorated]:
     """Options of every search; ``passes`` is how many there are where nothing is said."""
     which = under(
         "Which links",
-        option("--backends", metavar="X", otherwise="nccl2 on CUDA, else gloo", help="The backend, one."),
+        backends_choice("The backend, one.", metavar="X"),
         option(
             "--level",
             metavar="rank|host",

@@ -13,6 +13,7 @@ from ncclbench.cli import values
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import run_job
 from ncclbench.cli.options import (
+    backends_choice,
     exit_zero_option,
     folder_choices,
     json_option,
@@ -65,12 +66,7 @@ moved_options = under(
         parse=values.named(TRANSFERS, "way"),
         help=f"Of {', '.join(TRANSFERS)}, separated by commas.",
     ),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Process groups for the two-sided ways, interleaved.",
-    ),
+    backends_choice("Process groups for the two-sided ways, interleaved."),
 )
 
 method_options = under(
