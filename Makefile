@@ -6,7 +6,8 @@ OLDEST_VENV ?= .venv-oldest
 # The oldest torch the code is tested with: the one pyproject.toml asks for.
 OLDEST_TORCH := 2.13.0
 # What runs on it: whatever calls torch.
-OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py patterns.py visit.py)
+OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py patterns.py visit.py \
+    transport_refusals.py transport_weights.py transport_course.py)
 # More arguments for pytest: make test PYTEST_ARGS="-k sweep". Tests wait for processes more than they
 # compute, so two at a time are faster even on two cores.
 PYTEST_ARGS ?=

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 from typing import Any
@@ -19,18 +20,25 @@ DEVICES = ("cpu", "cuda")
 def why_unavailable(device: str) -> str | None:
     """Why no kernel can run on that device here, and how to mend it, in one line; None where they can.
 
+    Loads numba, as the first kernel would.
+
     Raises:
         RequestError: it is neither "cpu" nor "cuda".
     """
     if device not in DEVICES:
         raise unknown("device", device, DEVICES)
+    if importlib.util.find_spec("numba") is None:
+        return "needs numba: pip install numba"
+    try:
+        importlib.import_module("numba")
+    except Exception as error:  # numpy too new for it, a variable that it cannot read, half an installation
+        words = " ".join(str(error).split()) or type(error).__name__
+        return f"numba cannot be loaded ({words}): pip install -U numba, or unset NUMBA_* variables"
     if device == "cuda":
         # Not imported for a CPU: it may load torch.
         from ncclbench.kernels.cuda import why_no_cuda
 
         return why_no_cuda()
-    if importlib.util.find_spec("numba") is None:
-        return "needs numba: pip install numba"
     if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
         return "NUMBA_DISABLE_JIT leaves kernels to the interpreter: unset it"
     return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,9 +24,11 @@ from ncclbench.compare.launches import compare_sides
 from ncclbench.compare.sides import Side
 from ncclbench.report.build import render, render_comparison, report_of
 from ncclbench.report.versus import Gate
+from ncclbench.store.model import Run
 
 # A page that is not drawn by then is broken; how fast it is stands in docs/performance.md.
 PATIENCE_MS = 20_000
+PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
 @dataclass
@@ -45,6 +47,13 @@ class Visit:
         """Ready but for the figures."""
         self.page.wait_for_selector("html.scripted", state="attached", timeout=PATIENCE_MS)
         return self
+
+    def assert_whole(self, figures: str) -> None:
+        """Nothing went wrong, nothing was asked of anybody, and every figure of the selector is drawn."""
+        assert self.faults == []
+        assert self.requests == [self.page.url.partition("#")[0]]
+        for figure in self.page.locator(figures).all():
+            assert figure.locator(".plot svg.main-svg").count() > 0
 
     def paths(self, figure: str, kind: str) -> int:
         return int(self.page.locator(f"[data-figure={figure}] .plot {kind}").count())
@@ -120,3 +129,11 @@ def versus_page(label: str, gate: Gate) -> str:
     for run in new:
         skip(run, 0, label)
     return render_comparison(compare_sides(Side(base, None, "monday"), Side(new, None, label)), gate)
+
+
+def written(folder: Path, runs: Mapping[str, list[Run]]) -> dict[str, Path]:
+    """A page for each entry, of its runs."""
+    paths = {name: folder / f"{name}.html" for name in runs}
+    for name, own in runs.items():
+        paths[name].write_text(render(report_of(own)), "utf-8")
+    return paths

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from ncclbench.kernels import KINDS
 
 from ncclbench.cli import list as listing
 from ncclbench.tables.backends import BACKENDS
@@ -53,6 +54,8 @@ def test_everything_with_a_name_is_listed_with_what_it_is(machine: Any) -> None:
     assert names["dtypes"] == list(DTYPES)
     assert names["redops"] == list(REDOPS)
     assert names["modes"] == list(MODES)
+    assert names["kernels"] == list(KINDS)
+    assert [entry["bound"] for entry in document["kernels"]] == ["compute", "memory", "compute"]
 
 
 def test_without_a_gpu_gloo_is_here_and_nccl_says_why_not(machine: Any) -> None:
@@ -81,6 +84,14 @@ def test_an_older_torch_lacks_the_rewritten_backend(machine: Any) -> None:
 def test_without_torch_there_is_no_backend(machine: Any) -> None:
     machine(None, 8)
     assert all(not here and "torch" in str(reason) for here, reason in available("backends").values())
+
+
+def test_kernels_on_a_gpu_need_the_extra(machine: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(listing, "find_spec", lambda name: None if name == "numba_cuda" else object())
+    machine((2, 15), 0)
+    assert set(available("kernels").values()) == {(True, None)}
+    machine((2, 15), 8)
+    assert set(available("kernels").values()) == {(False, "needs numba-cuda: pip install 'ncclbench[cuda]'")}
 
 
 def test_text_says_the_same_in_one_line_each(machine: Any) -> None:

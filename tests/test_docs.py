@@ -177,13 +177,13 @@ def test_examples_run(page: Path, tmp_path: Path) -> None:
     for block in acted_on(page):
         if block.action == "run":
             done = subprocess.run(
-                ["bash", "-euo", "pipefail", "-c", block.text],
+                # Ends all that it started, where subprocess would end bash alone.
+                ["timeout", "-k", "5", "100", "bash", "-euo", "pipefail", "-c", block.text],
                 cwd=here,
                 env={**os.environ, **settings},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
-                timeout=100,
             )
             assert done.returncode == 0, f"line {block.line}:\n{done.stdout}\n{done.stderr}"
         else:

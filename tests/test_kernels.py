@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import importlib.util
 import math
+import os
 import subprocess
 import sys
 import threading
 import time
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ from ncclbench.kernels import (
 
 from ncclbench.errors import RequestError
 
+ROOT = Path(__file__).resolve().parent.parent
 # More than one block, and a size at which each kind's arrays are small.
 SMALL = {"fma": Shape(2, 3, 50), "triad": Shape(3, 5, 11), "gemm": Shape(2, 16, 70)}
 ELEMENTS = {"triad": 100}
@@ -304,8 +307,10 @@ def test_why_no_gpu_is_said_in_one_line_that_mends_it(monkeypatch: pytest.Monkey
         patch.setattr("numba.core.config.ENABLE_CUDASIM", 1)
         assert why_unavailable("cuda") == "NUMBA_ENABLE_CUDASIM asks for numba's simulator: unset it"
     found = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if "numba" in name else found(name))
+    missing = "numba_cuda"
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == missing else found(name))
     assert why_unavailable("cuda") == "needs numba-cuda: pip install 'ncclbench[cuda]'"
+    missing = "numba"
     assert why_unavailable("cpu") == "needs numba: pip install numba"
 
 
@@ -314,6 +319,21 @@ def test_settings_of_numba_that_spoil_kernels_are_named(monkeypatch: pytest.Monk
     assert why_unavailable("cpu") == "NUMBA_DISABLE_JIT leaves kernels to the interpreter: unset it"
     monkeypatch.setenv("NUMBA_DISABLE_JIT", "0")
     assert why_unavailable("cpu") is None
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_a_numba_that_cannot_be_loaded_is_a_reason_in_one_line(device: str) -> None:
+    script = f"from ncclbench.kernels import why_unavailable; print(why_unavailable({device!r}))"
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env={**os.environ, "NUMBA_NUM_THREADS": "0", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    (said,) = done.stdout.splitlines()
+    assert said.startswith("numba cannot be loaded (Number of threads specified must be > 0.): "), done.stderr
+    assert said.endswith("unset NUMBA_* variables")
 
 
 def test_importing_kernels_loads_no_compiler() -> None:

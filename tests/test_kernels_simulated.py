@@ -21,7 +21,7 @@ def outcomes() -> dict[str, Any]:
     """What each kernel came to: one process, as numba decides on its simulator when it is imported."""
     done = subprocess.run(
         [sys.executable, SCRIPT, *CASES],
-        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1"},
+        env={**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "PYTHONPATH": str(SCRIPT.parent.parent)},
         capture_output=True,
         text=True,
         timeout=60,

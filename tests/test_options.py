@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from ncclbench.cli import options, values
+from ncclbench.cli import declaring, options, values
 from ncclbench.errors import RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection
@@ -20,7 +20,7 @@ from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.redops import REDOPS
 
 
-@click.command("measure", cls=options.SectionedCommand)
+@click.command("measure", cls=declaring.SectionedCommand)
 @options.selection_options
 @options.arm_options
 @options.method_options
@@ -31,7 +31,7 @@ from ncclbench.tables.redops import REDOPS
 @click.pass_context
 def measure(ctx: click.Context, /, **params: Any) -> dict[str, Any]:
     """A command with every shared option."""
-    return {**params, "typed": options.typed_options(ctx)}
+    return {**params, "typed": declaring.typed_options(ctx)}
 
 
 def parse(line: str = "") -> dict[str, Any]:

@@ -29,12 +29,13 @@ def overlap(*options: str | Path) -> Outcome:
 
 
 @contextmanager
-def long_overlap(folder: Path) -> Iterator[Running]:
+def long_overlap(folder: Path, *options: str) -> Iterator[Running]:
     """A run that goes on until it is hurt; two epochs are on disk."""
-    endless = ("--sizes", "64K", "--compute", "triad", "--epochs", "5000", "--timeout", "5s")
-    with Running(*OVERLAP, *endless, "--out", folder) as running:
+    endless = ("--sizes", "64K", "--compute", "triad", "--epochs", "5000")
+    with Running(*OVERLAP, *endless, *options, "--out", folder) as running:
         running.workers(2)
-        wait_until(lambda: lines(folder) >= 2, "the second epoch")
+        wait_until(lambda: lines(folder) >= 2 or not running.descendants(), "the second epoch")
+        assert lines(folder) >= 2, running.wait().err
         yield running
 
 
@@ -96,7 +97,7 @@ def test_words_for_a_person_say_that_two_cores_contend(tmp_path: Path) -> None:
     assert last.startswith("gloo over lo: no overlap figure: both ranks are on one host")
     assert "gloo#2 over lo: no overlap figure" in last
     assert "so the two contend" in last
-    assert done.out.count("  no figure\n") == 2
+    assert done.out.count(" no figure ") == 2
     assert "# all_reduce float32 on gloo#2 (ProcessGroupGloo (gloo)), 2 ranks" in done.out
 
 
@@ -144,6 +145,25 @@ def test_wrong_data_and_wrong_compute_void_their_rows_and_end_with_1(tmp_path: P
     assert (computed["status"], computed["wrong"], computed["compute_wrong"]) == ("wrong", 0, 1)
     assert "WRONG DATA" in done.document["message"]
     assert done.document["ok"] is False
+
+
+@pytest.mark.full
+def test_a_case_that_fails_is_no_wrong_answer_but_a_failed_measurement(tmp_path: Path) -> None:
+    script = tmp_path / "failing.py"
+    script.write_text(
+        "from ncclbench.cli import main\n"
+        "from ncclbench.worker.programs import overlap\n"
+        "overlap.too_long = lambda comm_us, compute_us, timeout_s: 'refused' if comm_us > 0 else None\n"
+        "main()\n"
+    )
+    done = run(
+        *(sys.executable, script, "overlap", *QUICK, "--json", "--exit-zero", "--out", tmp_path / "run"),
+        env={"PYTHONPATH": str(ROOT)},
+    )
+    assert done.code == 3, done.err
+    assert [(row["status"], row["reason"]) for row in done.document["rows"]] == [("failed", "refused")] * 2
+    assert done.document["message"].startswith("2 of 2 rows failed (refused); ")
+    assert load_run(tmp_path / "run").meta["status"] == "complete"
 
 
 def test_what_the_backend_does_not_take_is_skipped_in_its_words(tmp_path: Path) -> None:
@@ -197,12 +217,14 @@ def test_bad_requests(options: tuple[str, ...], said: str, capsys: pytest.Captur
     [
         (("--modes", "graph"), "nothing to measure, every case asked for is skipped: graph needs CUDA"),
         (("--compute-ratio", "1"), "there is nothing to compute with: NUMBA_DISABLE_JIT"),
+        (("--compute-ratio", "2"), "there is nothing to compute with: numba cannot be loaded"),
     ],
 )
 def test_what_only_the_ranks_know_is_refused_in_one_line_too(
     tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    env = {"NUMBA_DISABLE_JIT": "1"} if "compute" in said else {}
+    env = {"NUMBA_DISABLE_JIT": "1"} if said.endswith("JIT") else {}
+    env |= {"NUMBA_NUM_THREADS": "0"} if said.endswith("loaded") else {}
     done = run(*OVERLAP, *QUICK, *words, "--out", tmp_path / "run", env=env)
     assert done.code == 2
     assert done.out == ""
@@ -237,7 +259,8 @@ def test_a_worker_that_is_killed_is_named_and_what_was_measured_is_kept(tmp_path
 
 @pytest.mark.full
 def test_a_worker_that_hangs_is_named_with_where_it_stood(tmp_path: Path) -> None:
-    with long_overlap(tmp_path / "run") as running:
+    # Long enough for a busy machine to start: to load torch and compile takes it seconds.
+    with long_overlap(tmp_path / "run", "--timeout", "15s") as running:
         running.workers(2)[1].suspend()
         done = running.wait()
         assert running.left_behind(within_s=2.0) == []

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.live
 
 # So slow that what the processors do for 1 MiB takes no time beside it: both hosts' kernels share the two
 # cores with gloo's threads, whose turn comes some milliseconds late.
-RATE = 25.0
+RATE = 10.0
 NBYTES = 1 << 20
 LIMIT_S = 115.0
 
@@ -28,13 +28,15 @@ def overlap(cluster: Cluster, folder: Path, nproc: int, *options: str) -> dict[s
 @pytest.mark.parametrize("compute", ["fma", "triad", "gemm"])
 def test_over_a_shaped_link_it_hides_and_the_serial_control_does_not(compute: str, tmp_path: Path) -> None:
     with Cluster(2, RATE) as cluster:
-        document = overlap(cluster, tmp_path / "run", 1, "--compute", compute, "--epochs", "3", "-n", "12")
+        document = overlap(cluster, tmp_path / "run", 1, "--compute", compute, "--epochs", "3", "-n", "6")
     together, serial = document["rows"]
     assert together["efficiency"] >= 0.9, document["message"]
     assert serial["efficiency"] < 0.1, document["message"]
     # Nothing speaks against the place; only a machine that is not idle can.
-    assert together["reason"] is None or "serial control" in together["reason"]
-    assert together["meaningful"] == (abs(serial["efficiency"]) <= 0.1), document["message"]
+    noise = ("serial control", "by noise")
+    reason = together["reason"]
+    assert reason is None or any(words in reason for words in noise), document["message"]
+    assert together["meaningful"] == (reason is None), document["message"]
     assert document["message"].startswith("gloo over eth0: ")
     # What it is held against is the link's own time.
     assert together["comm_us"] == pytest.approx(8 * NBYTES / (GOODPUT * RATE), rel=0.1)

@@ -21,6 +21,7 @@ from ncclbench.worker.operation import Operation
 from ncclbench.worker.overlapped import Overlapped
 from ncclbench.worker.parts import captured, time_part, time_replay
 from ncclbench.worker.patterns import Patterns
+from ncclbench.worker.programs.overlap import too_long
 
 COMM_NS, COMPUTE_NS, LAUNCH_NS = 400_000, 300_000, 1_000
 
@@ -272,6 +273,14 @@ def test_values_that_grow_are_refilled_before_they_overflow(
     (side.eager if mode == "eager" else side.graph)(FakeKernel(device), part_orders(PARTS, 0, 0, "long", 20))
     assert len(largest) >= 60
     assert max(largest) <= 1000 * 2**3
+
+
+def test_parts_that_would_be_taken_for_a_hang_are_not_begun() -> None:
+    assert too_long(10e6, 19.9e6, 60.0) is None
+    assert too_long(20e6, 40e6, 60.0) == (
+        "communication takes 20.0 s and compute would take 40.0 s, too near to --timeout 60.0 s: give "
+        "--timeout 240s, a smaller --compute-ratio or smaller sizes"
+    )
 
 
 def test_graphs_are_let_go_whatever_happens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -138,6 +138,22 @@ def test_a_control_that_is_not_near_zero_makes_no_figure() -> None:
     assert not any(row["meaningful"] for row in rows_of(*over_epochs(control=-0.2)))
 
 
+def test_more_than_all_of_the_shorter_cannot_hide() -> None:
+    together, serial = rows_of(*over_epochs(1.3))
+    assert together["meaningful"] is serial["meaningful"] is False
+    assert "where no more than 1 can hide" in together["reason"]
+    assert together["efficiency"] == pytest.approx(1.3, abs=0.03), "read, and never clipped"
+    assert all(row["meaningful"] for row in rows_of(*over_epochs(1.05)))
+
+
+def test_a_case_that_fails_in_a_later_epoch_says_so_beside_what_was_measured() -> None:
+    failed = make_skip("capture failed", mode="eager", status="failed")
+    for row in rows_of(*over_epochs(epochs=2), failed):
+        assert (row["status"], row["reason"]) == ("failed", "in epoch 3: capture failed")
+        assert (row["epochs"], row["meaningful"]) == (2, False)
+        assert row["comm_us"] == 1000.0
+
+
 def test_what_was_not_measured_has_rows_with_its_reason() -> None:
     rows = rows_of(*over_epochs(epochs=2), make_skip(), make_skip("capture failed", mode="eager"))
     assert [row["status"] for row in rows] == ["ok", "ok", "skipped", "skipped"], "eager was measured"
@@ -212,6 +228,23 @@ def test_a_gpu_is_told_by_its_own_number_where_each_rank_sees_only_one() -> None
     assert why_no_figure(make_overlap(environment=place)) == "2 ranks share 1 GPUs"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "blocks"),
+    [
+        ("TORCH_NCCL_BLOCKING_WAIT", "1", True),
+        ("TORCH_NCCL_BLOCKING_WAIT", "False", False),
+        ("CUDA_LAUNCH_BLOCKING", "1", True),
+        ("CUDA_LAUNCH_BLOCKING", "0", False),
+    ],
+)
+def test_a_host_that_waits_before_it_issues_both_reads_no_figure(name: str, value: str, blocks: bool) -> None:
+    place = make_place((0, 0), device="cuda:{}")
+    place["ranks"][1]["variables"] = {name: value}
+    reason = why_no_figure(make_overlap(environment=place))
+    said = f"{name}={value} makes the host wait before it issues both: unset it"
+    assert reason == (said if blocks else None)
+
+
 def test_what_carries_it_in_words() -> None:
     assert carrier(make_overlap(), "gloo") == "gloo over eth0"
     place = make_place()
@@ -238,6 +271,11 @@ def test_of_several_the_least_and_the_most_are_told() -> None:
     assert "(all_reduce 1M beside triad) to 0.9" in said
     assert "(all_reduce 1M beside fma) of the shorter hidden" in said
     assert said.endswith("; 1 of 3 cases are no overlap figure")
+
+
+def test_below_0_is_put_into_words() -> None:
+    (said,) = sentences(make_overlap(over_epochs(-0.5)))
+    assert said.endswith("; below 0 both at once take longer than one after the other")
 
 
 def test_on_one_host_it_is_said_that_this_is_no_figure() -> None:

@@ -17,7 +17,8 @@ from ncclbench.store.p2p import OrderingCell, WayTimes
 from ncclbench.store.reader import load_run
 
 P2P = (sys.executable, "-m", "ncclbench", "p2p")
-QUICK = ("--sizes", "8,64K", "--iters", "6", "--epochs", "3", "--deadline", "500ms")
+QUICK = ("--sizes", "8,64K", "--iters", "6", "--epochs", "3")
+SHORT = ("--deadline", "500ms")
 
 
 def p2p(*options: str | Path, env: dict[str, str] | None = None) -> Outcome:
@@ -62,7 +63,7 @@ def test_document_and_folder(tmp_path: Path) -> None:
 
 def test_ordering_in_document_and_page(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    orders = ("--parts", "ordering", "--orders", "send-send,recv-recv,batched")
+    orders = (*SHORT, "--parts", "ordering", "--orders", "send-send,recv-recv,batched")
     done = p2p(*QUICK, *orders, "--out", folder, "--json")
     assert done.code == 0, done.err
     by_order = {row["order"]: row for row in done.document["ordering"]}
@@ -98,9 +99,10 @@ def test_peers_of_four_ranks_with_two_arms(tmp_path: Path) -> None:
 
 
 def test_words_for_a_person(tmp_path: Path) -> None:
-    done = p2p(*QUICK, "--parts", "ordering", "--orders", "send-send,batched", "--out", tmp_path / "run")
+    orders = (*SHORT, "--parts", "ordering", "--orders", "send-send,batched")
+    done = p2p(*QUICK, *orders, "--out", tmp_path / "run")
     assert done.code == 0, done.err
-    assert "  send-send  deadlocked from 8 on, the smallest tried" in done.out
+    assert "  send-send  deadlocked from 8 bytes on, the smallest tried" in done.out
     assert "  batched    completed up to 64K" in done.out
     assert done.out.splitlines()[-1] == "completed: batched; deadlocked: send-send"
 
@@ -221,7 +223,7 @@ def test_wrong_data_ends_with_1_whatever_is_asked(tmp_path: Path) -> None:
 def test_under_torchrun(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     words = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "3", "-m", "ncclbench", "p2p")
-    done = run(*words, *QUICK, "--orders", "send-send,batched", "--out", folder, "--json")
+    done = run(*words, *QUICK, *SHORT, "--orders", "send-send,batched", "--out", folder, "--json")
     assert done.code == 0, done.err
     document = done.document
     assert {row["dst"] for row in document["first_calls"]} == {1, 2}
@@ -237,6 +239,14 @@ def test_under_torchrun(tmp_path: Path) -> None:
         (("--parts", "way"), "did you mean 'ways'?"),
         (("--parts", "ways,ways"), "--parts names ways twice"),
         (("--semantics", "--parts", "first"), "leave one of the two out"),
+        (("--semantics", "--ways", "send"), "--ways is of no use without --parts ways: add that part"),
+        (("--parts", "ways", "--orders", "batched"), "--orders is of no use without --parts ordering"),
+        (("--parts", "ways", "--deadline", "3s"), "--deadline is of no use without --parts ordering"),
+        (("--parts", "ways", "--peers", "1"), "--peers is of no use without --parts first or peers"),
+        (
+            ("--parts", "first", "-b", "8"),
+            "--min-bytes is of no use without --parts ways or ordering or peers",
+        ),
         (("--ways", "sendd"), "did you mean 'send'?"),
         (("--orders", "send-sent"), "did you mean 'send-send'?"),
         (("--peers", "0"), "--peers 0 is no peer of rank 0 among 2 ranks"),

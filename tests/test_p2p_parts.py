@@ -19,6 +19,7 @@ from ncclbench.cells.ordering import Hand, bisect
 from ncclbench.cells.semantics import CHECKS
 from ncclbench.plan.model import Arm
 from ncclbench.stats.p2p import first_rows, ordering_rows, p2p_of, peer_rows, way_rows
+from ncclbench.store.p2p import ArmFound
 from ncclbench.supervise.p2p import P2pOrders, P2pPlan
 from ncclbench.tables.orderings import ORDERINGS, STEPS
 from ncclbench.tables.p2p import IN_CELLS, PARTS
@@ -43,6 +44,15 @@ class TestTables:
     def test_a_question_that_some_devices_lack_says_why(self) -> None:
         for entry in SEMANTICS.values():
             assert (entry.elsewhere is None) == (set(entry.devices) == {"cpu", "cuda"}), entry.name
+
+    def test_what_torch_is_silent_of_is_not_called_documented(self) -> None:
+        for entry in SEMANTICS.values():
+            assert entry.silent == entry.documented.startswith("torch is silent"), entry.name
+        lines = p2p_lines(
+            p2p_of([make_check("memory-scatter", "as-documented"), make_check("call-time", "as-documented")])
+        )
+        assert "  memory-scatter: as one would think" in lines
+        assert "  call-time: as documented" in lines
 
     def test_cells_are_of_parts_that_there_are(self) -> None:
         assert set(IN_CELLS) < set(PARTS)
@@ -97,6 +107,7 @@ class TestRows:
             [make_first(2, first_us=60.0), make_first(1), make_first(1, 1, first_us=700.0)]
         )
         assert (near["dst"], near["first_us"], near["first_worst_us"], near["epochs"]) == (1, 800.0, 900.0, 2)
+        assert near["cold_us"] == 3800.0
         assert (far["dst"], far["ratio"]) == (2, 2.0)
 
     def test_all_at_once_against_one_after_the_other(self) -> None:
@@ -147,8 +158,8 @@ class TestTerminal:
         found = p2p_of(make_p2p().results)
         lines = p2p_lines(found)
         assert lines[0] == "# gloo: ProcessGroupGloo (gloo)"
-        assert any(line.startswith("  isend, both ways") for line in lines)
-        at = lines.index("  send-send   deadlocked from 8 on, the smallest tried")
+        assert any(line.startswith("  isend, both ") for line in lines)
+        at = lines.index("  send-send   deadlocked from 8 bytes on, the smallest tried")
         assert lines[at + 1].strip() == "rank 0 in send, rank 1 in send"
         assert "  batched     completed up to 1M" in lines
         assert "  isend-recv  raised from 1M on, completed up to 4K" in lines
@@ -160,9 +171,42 @@ class TestTerminal:
 
     def test_words_of_others_stay_on_their_line(self) -> None:
         found = p2p_of(
-            [make_cell(said={"0": "in\nsend\x1b[31m"}), make_check(said="a\nb"), make_way(arm="x\ny")]
+            [
+                ArmFound(arm="x\ny", implementation=None, device=None, reason="no\n\x1b[31m"),
+                make_cell(said={"0": "in\nsend\x1b[31m"}),
+                make_check(said="a\nb"),
+                make_way(arm="x\ny"),
+            ]
         )
         assert all("\n" not in line and "\x1b" not in line for line in p2p_lines(found))
+
+    def test_lines_fit_80_columns(self) -> None:
+        for line in p2p_lines(p2p_of(make_p2p().results)):
+            assert len(line) <= 80, line
+
+    def test_latency_is_quoted_from_the_smallest_message_that_comes_back(self) -> None:
+        lines = [
+            make_way("send", nbytes=8, there_us=[1.0, 1.0]),
+            make_way("ping-pong", nbytes=4096, there_us=[9.0, 9.0]),
+            make_way("ping-pong", nbytes=1, there_us=[20.0, 20.0]),
+        ]
+        (said,) = sentences(p2p_of(lines))
+        assert said.startswith("gloo: latency 10.00 us (half of ping-pong of 1 byte), most bandwidth")
+        (said,) = sentences(p2p_of(lines[:1]))
+        assert said.startswith("gloo: latency 1.00 us (send of 8 bytes)")
+
+    def test_outcomes_of_an_order_are_told_arm_by_arm(self) -> None:
+        cells = [make_cell(arm="gloo"), make_cell(outcome="completed", arm="ucc")]
+        assert sentences(p2p_of(cells)) == ["deadlocked on gloo: send-send; completed on ucc: send-send"]
+
+    def test_an_order_that_ends_with_wrong_data_says_so(self) -> None:
+        lines = p2p_lines(p2p_of([make_cell("batched", 8, "completed", wrong=1)]))
+        assert lines[-1] == "  batched  completed up to 8 bytes, WRONG DATA"
+
+    def test_what_is_unanswered_counts_as_no_answer(self) -> None:
+        checks = [make_check("call-time", "as-documented"), make_check("wait", "unanswered")]
+        (said,) = sentences(p2p_of(checks))
+        assert said == "torch does as documented or thought in 1 of 1 questions; unanswered: wait"
 
     def test_nothing(self) -> None:
         assert sentences(p2p_of([])) == ["nothing was measured"]

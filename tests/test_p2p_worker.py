@@ -14,7 +14,7 @@ from ncclbench.plan.model import Arm
 from ncclbench.tables.ways import WAYS, Way, Works
 from ncclbench.worker.device import CpuDevice
 from ncclbench.worker.patterns import Pattern
-from ncclbench.worker.programs import p2p_ways
+from ncclbench.worker.programs import p2p_peers, p2p_ways
 from ncclbench.worker.programs.p2p_ways import HOST_US, RECEIVER, SENDER, TOTAL_US, Buffers, Side, Ways
 
 
@@ -151,6 +151,38 @@ def test_buffers_take_turns_past_the_cache(monkeypatch: pytest.MonkeyPatch) -> N
 
 def _buffers(part: Ways, nbytes: int = 100) -> Buffers:
     return Buffers(nbytes, CpuDevice(), 2, part.pattern(CpuDevice()), part.rank)
+
+
+class Silent:
+    """torch.distributed that moves nothing and says that all is done."""
+
+    ReduceOp = torch.distributed.ReduceOp
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *given, **named: type("Work", (), {"wait": lambda work: None})()
+
+
+def peers_of(rank: int, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> tuple[Any, int]:
+    """What the part finds of two ranks between which nothing moves."""
+    monkeypatch.setattr(p2p_peers, "dist", Silent())
+    bench: Any = Alone(rank, CpuDevice())
+    groups: Any = OneGroup()
+    usual = {"arm": 0, "nbytes": 64, "peers": [1], "beside": True, "iterations": 2, "check": 1}
+    found = p2p_peers.Peers(bench, lambda: None, groups, seed=1).run(usual | changes)
+    assert found is not None
+    return found
+
+
+def test_messages_and_the_collective_beside_them_are_checked_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two passes, and each rank of the two is given the same: a message and a sum that did not come."""
+    times, wrong = peers_of(RECEIVER, monkeypatch)
+    assert times.shape == (3, 2)
+    assert wrong == 2 * 2 * 2
+    assert peers_of(RECEIVER, monkeypatch, beside=False)[1] == 2 * 2
+    assert peers_of(SENDER, monkeypatch, beside=False)[1] == 0
+    assert peers_of(RECEIVER, monkeypatch, check=0)[1] == 0
 
 
 class Recorder:

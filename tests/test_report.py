@@ -56,10 +56,11 @@ def test_page_and_navigation_hold_every_panel_that_has_something_to_show() -> No
     run = make_run(ops=["all_reduce"], arms=("nccl-legacy", "nccl2"), calibration=make_calibration())
     skip(run, 0, "too small")
     page = page_of(run)
-    # Nothing was required, compared with another run, imported, searched, or made to fail.
+    # Nothing was required, compared with another run, imported or searched, made to fail, or of another kind.
     absent = ("requirements", "compared", "imported", "suspects", "links", "drill")
+    kinds = ("overlap", "p2p", "transport")
     flight = ("flight", "flight-timeline", "flight-ranks")
-    expected = [name for name in PANELS if name not in (*absent, *flight)]
+    expected = [name for name in PANELS if name not in (*absent, *kinds, *flight)]
     assert set(expected) <= page.ids()
     links = [attributes["href"] for attributes in page.tagged("a")]
     assert links == [f"#{name}" for name in expected]

@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from report_browsing import Browser
+from report_browsing import PHONE, Browser, written
 from report_fixtures import HOSTILE, SMALL, make_run
 from searching_fixtures import make_search
 
-from ncclbench.report.build import render, report_of
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 FIGURES = 4
 
 
@@ -33,11 +30,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [hostile],
         "beside a sweep": [make_run(sizes=SMALL), make_search(slow_ranks={1: 2.0})],
     }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written(folder, runs)
 
 
 @pytest.mark.parametrize("name", ["large", "hostile", "beside a sweep"])

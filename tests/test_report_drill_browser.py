@@ -2,31 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from drill_fixtures import make_drill, make_trial, make_trials
-from report_browsing import Browser, started_chromium
+from report_browsing import PHONE, Browser, written
 from report_fixtures import HOSTILE, SMALL, make_run
 
-from ncclbench.report.build import render, report_of
 from ncclbench.stats.recovery import PHASE_WORDS
 from ncclbench.store.model import Run
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 def drill_of_everything() -> Run:
@@ -48,22 +32,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [hostile],
         "beside a sweep": [make_run(sizes=SMALL), make_drill()],
     }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written(folder, runs)
 
 
 @pytest.mark.parametrize("name", ["everything", "hostile", "beside a sweep"])
 def test_page_is_drawn_without_a_fault_or_a_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    visit = browser.open(pages[name]).drawn()
-    assert visit.faults == []
-    assert visit.requests == [pages[name].as_uri()]
-    for figure in visit.page.locator("#drill [data-figure]").all():
-        assert figure.locator(".plot svg.main-svg").count() > 0
+    browser.open(pages[name]).drawn().assert_whole("#drill [data-figure]")
 
 
 def test_a_bar_for_each_phase_and_strategy_and_each_fault_can_be_chosen(

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from flying import job, write_json
-from report_browsing import Browser
+from report_browsing import PHONE, Browser
 from report_fixtures import HOSTILE
 
 from ncclbench.flight.dumps import read
@@ -15,7 +15,6 @@ from ncclbench.flight.judge import judge
 from ncclbench.report.build import render_flight
 from ncclbench.report.flight.model import flight_of
 
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 FRAMES = [("step", "/job/train.py", 88)]
 
 

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 from overlap_fixtures import make_overlap, make_place, make_skip, over_epochs
-from report_browsing import Browser
+from report_browsing import PHONE, Browser, written
 from report_fixtures import HOSTILE, SMALL, make_run
 
-from ncclbench.report.build import render, report_of
 from ncclbench.store.model import Run
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 
 
 def run_of_everything() -> Run:
@@ -37,22 +34,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [hostile],
         "beside a sweep": [make_run(sizes=SMALL), make_overlap()],
     }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written(folder, runs)
 
 
 @pytest.mark.parametrize("name", ["everything", "hostile", "beside a sweep"])
 def test_page_is_drawn_without_a_fault_or_a_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    visit = browser.open(pages[name]).drawn()
-    assert visit.faults == []
-    assert visit.requests == [pages[name].as_uri()]
-    for figure in visit.page.locator("#overlap [data-figure]").all():
-        assert figure.locator(".plot svg.main-svg").count() > 0
+    browser.open(pages[name]).drawn().assert_whole("#overlap [data-figure]")
 
 
 def test_points_for_each_size_and_kernel_and_each_case_can_be_chosen(
@@ -62,7 +51,7 @@ def test_points_for_each_size_and_kernel_and_each_case_can_be_chosen(
     assert visit.paths("hidden-0", ".scatterlayer .point") == 3 * 3 * 2
     assert visit.paths("free-0", ".scatterlayer .point") == 3 * 3
     visit.page.locator("[data-figure=hidden-0] select").select_option(
-        "all_reduce float32 on gloo, 16 SMs free"
+        "16 SMs free: all_reduce float32 on gloo"
     )
     assert visit.paths("hidden-0", ".scatterlayer .point") == 3 * 3 * 2
     assert visit.faults == []

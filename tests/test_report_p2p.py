@@ -47,11 +47,15 @@ def test_deadlocks_come_first() -> None:
     )
     assert found["place"] == "gloo: ProcessGroupGloo (gloo), 3 ranks"
     assert found["said"][0] == (
-        "send-send on gloo (both send, then both receive): deadlocked from 8 on, the smallest that was tried."
+        "send-send on gloo (both send, then both receive): deadlocked from 8 bytes on, the smallest that was "
+        "tried."
     )
     assert found["said"][1].endswith("raised from 1M on.")
-    assert any(line.startswith("gloo: shortest latency ") for line in found["said"])
-    assert "A first message takes up to 900 µs (rank 1 on gloo), later ones 30.0 µs." in found["said"]
+    (fast,) = [line for line in found["said"] if line.startswith("gloo: latency ")]
+    assert "95 % interval" in fast
+    assert "(half of a ping-pong of 8 bytes); most bandwidth one way " in fast
+    first = "A first message takes 900 µs, at worst 900 µs (rank 1 on gloo), later ones 30.0 µs."
+    assert first in found["said"]
     assert "Left out: semantics on nccl2: its cells take 2 GPUs" in found["notes"]
 
 
@@ -60,7 +64,7 @@ def test_a_safe_order_that_hangs_is_bad_and_wrong_data_worse() -> None:
     found = block(make_way(wrong=3), make_cell("batched", 8, "completed"))
     assert (found["tone"], found["headline"]) == (
         "bad",
-        "WRONG DATA in 3 messages, 0 of 1 order of calling do not end",
+        "WRONG DATA in 3 messages, every order of calling that was tried ends",
     )
     left = block(make_cell("batched", 8, "completed", leftover_processes=1))
     assert left["headline"].startswith("1 process left behind")
@@ -70,6 +74,9 @@ def test_ways_alone() -> None:
     found = block(make_way(), make_way("send"))
     assert (found["tone"], found["headline"]) == ("good", "2 rows measured, data right")
     assert [line["way"] for line in found["rows"]] == ["isend", "send"]
+    assert block(make_way(), asked={"check": 0})["headline"] == "1 row measured, data not checked"
+    assert block(make_way(wrong=1))["headline"] == "WRONG DATA in 1 message, 1 row measured"
+    assert block(make_peers())["headline"] == "Several peers measured, data right"
     assert found["rows"][0]["cells"][:4] == ["10.0 µs", "31.0 µs", "41.0 µs", "52.0 µs"]
 
 
@@ -113,9 +120,19 @@ def test_every_question_stands_there_asked_or_not() -> None:
     answered = {entry["question"]: entry["answers"] for entry in semantics if entry["answers"]}
     assert len(answered) == 3
     (answer,) = answered[SEMANTICS["is-completed"].question]
-    assert (answer["outcome"], answer["otherwise"]) == ("otherwise", True)
+    assert (answer["outcome"], answer["mark"]) == ("otherwise", True)
+    assert "Not asked in this run." in page_of(make_p2p()).text
     page = page_of(make_p2p(results=[make_way()]))
-    assert "Not asked in this run: ncclbench p2p --semantics does." in page.text
+    assert page.text.count("ot asked in this run") == 1
+    assert "not asked in this run: ncclbench p2p --semantics does" in page.text
+
+
+def test_a_question_without_an_answer_is_said_and_counted_apart() -> None:
+    found = block(make_check("call-time", "as-documented"), make_check("is-completed", "unanswered"))
+    assert found["headline"] == (
+        "Torch does otherwise than one would think in 0 of 1 question, 1 question unanswered"
+    )
+    assert found["tone"] == "warn"
 
 
 # --- figures

@@ -6,13 +6,10 @@ from pathlib import Path
 
 import pytest
 from p2p_fixtures import make_p2p, make_results, make_ways
-from report_browsing import Browser
+from report_browsing import PHONE, Browser, written
 from report_fixtures import SMALL, make_run
 from test_report_p2p import hostile
 
-from ncclbench.report.build import render, report_of
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 CURVES = 7
 
 
@@ -24,22 +21,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [hostile()],
         "beside a sweep": [make_run(sizes=SMALL), make_p2p()],
     }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written(folder, runs)
 
 
 @pytest.mark.parametrize("name", ["everything", "hostile", "beside a sweep"])
 def test_page_is_drawn_without_a_fault_or_a_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    visit = browser.open(pages[name]).drawn()
-    assert visit.faults == []
-    assert visit.requests == [pages[name].as_uri()]
-    for figure in visit.page.locator("#p2p [data-figure]").all():
-        assert figure.locator(".plot svg.main-svg").count() > 0
+    browser.open(pages[name]).drawn().assert_whole("#p2p [data-figure]")
 
 
 def test_a_curve_for_each_way_and_another_arm_can_be_chosen(browser: Browser, pages: dict[str, Path]) -> None:

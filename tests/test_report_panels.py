@@ -5,17 +5,22 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from drill_fixtures import make_drill
+from overlap_fixtures import make_overlap
 from report_fixtures import SMALL, make_case, make_run, skip, two_arms_run
 from report_reading import content, figures_of, page_of, verdict_of
+from transport_fixtures import make_transport
 
 from ncclbench.report.build import columnar, report_of
 from ncclbench.report.marks import row_marks
 from ncclbench.report.panels.environment import flattened, split_by_difference
 from ncclbench.report.text import rate_text, time_text
 from ncclbench.store.model import Run
+from ncclbench.store.reader import ENDED_SILENTLY
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +36,15 @@ def test_all_well() -> None:
     assert verdict["tone"] == "good"
     assert verdict["headline"] == "12 rows measured, data right"
     assert verdict["place"] == "on gloo, 2 ranks on 1 host"
+
+
+@pytest.mark.parametrize("make", [make_drill, make_overlap, make_transport])
+def test_a_command_that_was_killed_is_not_called_still_running(make: Callable[..., Run]) -> None:
+    run = make(status="running")
+    run.problems.append(ENDED_SILENTLY)
+    page = page_of(run)
+    assert "ended without a word (killed?)" in page.text
+    assert "still running" not in page.text
 
 
 def test_wrong_data_comes_before_everything() -> None:

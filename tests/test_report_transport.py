@@ -18,6 +18,7 @@ from ncclbench.report.build import render, report_of
 from ncclbench.report.figures import ALWAYS
 from ncclbench.report.panels import PANELS
 from ncclbench.stats.transport import (
+    Ratio,
     WayRow,
     fastest,
     latency_rows,
@@ -25,7 +26,7 @@ from ncclbench.stats.transport import (
     transfer_faults,
     transfer_rows,
 )
-from ncclbench.stats.transport_words import headline, sentence, why_not_twice
+from ncclbench.stats.transport_words import against_text, headline, sentence, why_not_twice
 from ncclbench.store.lines import decode_line, encode_line
 from ncclbench.store.model import Run
 from ncclbench.store.reader import load_run
@@ -139,6 +140,20 @@ def test_a_sentence_says_how_fast_and_whom_it_holds_up() -> None:
     )
 
 
+def test_ratios_are_written_so_that_they_say_something() -> None:
+    def said(ratio: float, verdict: str) -> str:
+        return against_text(Ratio("broadcast", ratio, ratio / 2, ratio * 2, 0.2, verdict))
+
+    assert said(0.98, "faster") == "1.02x faster than broadcast (0.98x the time, 0.49x to 1.96x)"
+    assert said(0.98, "unclear") == "0.98x the time of broadcast, 0.49x to 1.96x (unclear)"
+    assert said(1.001, "slower").startswith("as fast as broadcast (1.00x")
+    assert said(0.0009, "faster") == "1111x faster than broadcast (0.0009x the time, 0.00045x to 0.0018x)"
+    assert said(12.34, "slower").startswith("12x slower than broadcast (12.34x")
+    few = transfer_rows(make_results(epochs=1))
+    assert "the time of broadcast on gloo (unclear), and holds" in headline(few, time_text)
+    assert [time_text(us) for us in (0.0421, 0.9999, 999.6, 1_440e6)] == ["42.1 ns", "1 us", "1 ms", "1440 s"]
+
+
 def test_it_says_honestly_why_a_write_is_not_twice_as_fast() -> None:
     fast = transfer_rows(make_results())
     assert why_not_twice(fast, 2) is None
@@ -158,13 +173,16 @@ def test_it_says_honestly_why_a_write_is_not_twice_as_fast() -> None:
 def test_the_terminal_has_every_way_and_says_that_they_are_not_the_same() -> None:
     results = make_results()
     lines = transport_lines(transfer_rows(results), latency_rows(results), transfer_faults(results))
-    assert lines[0] == "# 1G of weights in 83 tensors to 2 generators; ms, medians over 6 epochs"
+    assert lines[0].startswith("# 1G of weights in 83 tensors to 2 generators; medians over 6 epochs; ")
+    assert lines[0].endswith("; no byte wrong")
+    assert max(map(len, lines[1:])) <= 80
     (write,) = [line for line in lines if line.startswith("  cpu-write  ")][:1]
-    assert write.split()[1] == "one-sided"
-    assert write.split()[-2:] == ["540/1200", "0"]
+    assert write.split()[-1] == "45%"
+    (heading,) = [line for line in lines if line.startswith("# one-sided")]
+    assert lines.index(write) > lines.index(heading)
     assert "# nixl-write: not here: needs the package nixl" in lines
-    assert "  cpu-write, peer killed: an error after 0.004 s: process 12 has ended" in lines
-    assert any("are not the same operation" in line for line in lines)
+    assert "  cpu-write, peer killed: an error after 4 ms: process 12 has ended" in lines
+    assert "are not the same operation" in " ".join(line.removeprefix("# ") for line in lines)
     only = [row for row in transfer_rows(results) if not row.is_one_sided]
     assert not any("not the same operation" in line for line in transport_lines(only, [], []))
 
@@ -187,6 +205,9 @@ def test_page_has_words_first_and_then_the_numbers() -> None:
     page = page_of(make_transport())
     assert {name for name in page.ids() if name in PANELS} == {"transport", "environment", "howto"}
     assert "are not the same operation" in page.text
+    # The words that the table needs, and no others.
+    assert "Held up: the trainer, or a generator, can do nothing else." in page.text
+    assert "busbw" not in page.text
 
 
 def test_bars_of_each_quantity_are_medians_with_intervals() -> None:

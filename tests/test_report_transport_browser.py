@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from report_browsing import Browser, started_chromium
+from report_browsing import PHONE, Browser, written
 from report_fixtures import HOSTILE, SMALL, make_run
 from transport_fixtures import make_results, make_times, make_transport
-
-from ncclbench.report.build import render, report_of
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Any]:
-    yield from started_chromium()
-
-
-@pytest.fixture
-def browser(chromium: Any) -> Iterator[Browser]:
-    with Browser(chromium) as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -37,22 +20,14 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "hostile": [make_transport(results=list(hostile), label=HOSTILE, message=HOSTILE, status="failed")],
         "beside a sweep": [make_run(sizes=SMALL), make_transport(results=make_results(epochs=1))],
     }
-    paths = {}
-    for name, own in runs.items():
-        paths[name] = folder / f"{name}.html"
-        paths[name].write_text(render(report_of(own)), "utf-8")
-    return paths
+    return written(folder, runs)
 
 
 @pytest.mark.parametrize("name", ["usual", "hostile", "beside a sweep"])
 def test_page_is_drawn_without_a_fault_or_a_request(
     browser: Browser, pages: dict[str, Path], name: str
 ) -> None:
-    visit = browser.open(pages[name]).drawn()
-    assert visit.faults == []
-    assert visit.requests == [pages[name].as_uri()]
-    for figure in visit.page.locator("#transport [data-figure]").all():
-        assert figure.locator(".plot svg.main-svg").count() > 0
+    browser.open(pages[name]).drawn().assert_whole("#transport [data-figure]")
 
 
 def test_a_bar_for_each_way_and_each_quantity_can_be_chosen(browser: Browser, pages: dict[str, Path]) -> None:

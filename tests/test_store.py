@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import resource
@@ -24,6 +25,7 @@ from report_fixtures import make_run
 
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.stats.rows import run_rows
+from ncclbench.store.files import disk_error
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import ColdLine, StatusLine, encode_line, encode_unit
 from ncclbench.store.model import Run, Unit
@@ -202,6 +204,23 @@ def test_full_disk_says_so() -> None:
         pytest.raises(MeasurementError, match="disk full at /dev/full: make room"),
     ):
         writer.append(b"{}\n")
+
+
+@pytest.mark.parametrize(
+    ("kind", "mend"),
+    [
+        ("sweep", "resume with ncclbench sweep --resume {folder}"),
+        ("overlap", "what was measured is shown by ncclbench report {folder}; measure again elsewhere"),
+        ("import", "import again into another folder, or remove {folder} first"),
+        (None, "give the command again, or write elsewhere"),
+    ],
+)
+def test_only_a_sweep_is_told_to_be_resumed(tmp_path: Path, kind: str | None, mend: str) -> None:
+    if kind is not None:
+        (tmp_path / "run.json").write_text(json.dumps({"schema": 1, "kind": kind}), encoding="utf-8")
+    for name in ("run.json", "samples.jsonl"):
+        told = disk_error(tmp_path / name, OSError(errno.EFBIG, "File too large"))
+        assert str(told).endswith(mend.format(folder=tmp_path))
 
 
 def test_meta_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

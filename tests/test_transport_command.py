@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from searching import under_launcher
 from sweeping import Outcome, Running, lines, wait_until
-from transporting import COMMAND, SMALL, TINY, transport
+from transporting import COMMAND, SMALL, hiding, transport
 
 import ncclbench.cli.transport as cli
-from ncclbench.cli.app import run
+from ncclbench.errors import Interrupted, MeasurementError
 from ncclbench.store.reader import load_run
 from ncclbench.store.transfers import TransferTimes
+from ncclbench.supervise.blame import RankState, hung
 
 pytest.importorskip("torch.distributed._transport", reason="torch < 2.15 has no transports")
 
@@ -75,7 +76,7 @@ def test_words_for_a_person(tmp_path: Path) -> None:
     done = transport(*SMALL, "--ways", "broadcast,cpu-write", "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert done.out.startswith("# 4M of weights in ")
-    assert "not the same operation" in done.out
+    assert "# A one-sided transfer and a two-sided one are not the same operation." in done.out
     assert done.out.splitlines()[-1].startswith("one-sided cpu-write to 2 generators takes ")
 
 
@@ -145,45 +146,23 @@ def test_a_rank_that_dies_is_named_and_what_was_measured_is_kept(tmp_path: Path)
     assert any(isinstance(line, TransferTimes) for line in load_run(folder).results)
 
 
-# --- what it refuses
+def test_what_may_be_a_transfer_longer_than_the_timeout_says_so() -> None:
+    def last_words(text: str) -> str:
+        return str(cli._with_hint(MeasurementError(text), 60.0))
 
-
-@pytest.mark.parametrize(
-    ("options", "said"),
-    [
-        (("--weights", "lots"), "neither a size nor a file"),
-        (("--weights", "60T"), "ranks with"),
-        (("--ways", "brodcast"), "did you mean 'broadcast'?"),
-        (("--ways", "broadcast,broadcast"), "twice"),
-        (("--backends", "glo"), "did you mean 'gloo'?"),
-        (("--backends", "nccl2"), "needs a GPU and none is here"),
-        (("--generators", "0"), "out of range"),
-        (("--generators", "3", "--nproc-per-node", "3"), "give one of them"),
-        (("--nproc-per-node", "1"), "take 2 to"),
-        (("--epochs", "0"), "out of range"),
-        (("-n", "none"), "is not a whole number"),
-        (("--timeout", "soon"), "--timeout"),
-    ],
-)
-def test_bad_requests_are_one_line(
-    options: tuple[str, ...], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["transport", *options]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert err.count("\n") == 1
-    assert said in err
-
-
-def test_weights_that_memory_does_not_hold_are_refused_before_anything_starts(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(cli, "available_bytes", lambda: 5 << 30)
-    assert run(["transport", "--weights", "1G"]) == 2
-    assert capsys.readouterr().err == (
-        "ncclbench: error: 3 ranks with 1 GiB of weights, twice each, need 6 GiB of memory, this host has "
-        "5 GiB available: lower --weights or --generators\n"
-    )
+    states = [
+        RankState(rank, "host", 4 if rank else 5, True, "in moving the weights, pass 1") for rank in (0, 1)
+    ]
+    hint = "; if one transfer of such weights may take so long, raise --timeout"
+    for text in (
+        hung(states, 2, 60.0).text,
+        "rank 1 on host: TimeoutError: version 3 did not come in 60 s, in moving the weights, pass 1",
+        "rank 1 on host: Timed out waiting 60000ms for recv operation, in moving the weights, pass 2",
+    ):
+        assert last_words(text) == text + hint
+    for text in ("rank 0 on host was killed by SIGKILL in moving the weights, pass 1", "disk full"):
+        assert last_words(text) == text
+    assert cli._with_hint(Interrupted("ended by SIGINT", 2), 60.0).exit_code == 130
 
 
 def test_without_nixl_and_with_nothing_else_asked_for_it_says_how_to_get_it(tmp_path: Path) -> None:
@@ -194,27 +173,3 @@ def test_without_nixl_and_with_nothing_else_asked_for_it_says_how_to_get_it(tmp_
         "ncclbench: error: no way can be had here: nixl-write: needs the package nixl: "
         "pip install 'ncclbench[nixl]'"
     )
-
-
-def test_a_torch_without_transports_measures_the_two_sided_ways(tmp_path: Path) -> None:
-    env = {"PYTHONPATH": str(hiding(tmp_path, "torch.distributed._transport"))}
-    options = (*TINY, "--ways", "broadcast,cpu-write")
-    done = transport(*options, "--out", tmp_path / "run", "--json", env=env)
-    assert done.code == 0, done.err
-    broadcast, write = done.document["rows"]
-    assert (broadcast["status"], write["status"]) == ("ok", "unavailable")
-    assert write["reason"].startswith("needs torch >= 2.15 with torch.distributed._transport")
-
-
-def hiding(folder: Path, module: str) -> Path:
-    """A folder for PYTHONPATH with which a module cannot be found, even where it is installed."""
-    (folder / "site").mkdir()
-    (folder / "site" / "sitecustomize.py").write_text(
-        "import sys, importlib.abc\n"
-        "class Hide(importlib.abc.MetaPathFinder):\n"
-        "    def find_spec(self, name, path, target=None):\n"
-        f"        if name == {module!r}:\n"
-        "            raise ModuleNotFoundError(name, name=name)\n"
-        "sys.meta_path.insert(0, Hide())\n"
-    )
-    return folder / "site"

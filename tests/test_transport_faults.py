@@ -21,13 +21,22 @@ from ncclbench.store.transfers import TransferFault
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.transferring import LATENCY_BYTES
 
-TASK = CellTask(way="broadcast", arm=("gloo", "gloo"), nbytes=1 << 20, timeout_s=1.0, seed=0, share_gpu=False)
+TASK = CellTask(
+    way="broadcast",
+    arm=("gloo", "gloo"),
+    device="cpu",
+    nbytes=1 << 20,
+    timeout_s=1.0,
+    seed=0,
+    share_gpu=False,
+)
 
 
 def cell(way: str, fault: Fault) -> TransferFault:
     before = {child.pid for child in psutil.Process().children(recursive=True)}
     with EndSignals() as signals:
-        found = run_cell(replace(TASK, way=way), fault, signals)
+        arm = None if way.startswith("cpu-") else TASK.arm
+        found = run_cell(replace(TASK, way=way, arm=arm), fault, signals)
     left = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
     assert left == []
     return found
@@ -37,6 +46,7 @@ def cell(way: str, fault: Fault) -> TransferFault:
 def test_a_killed_peer_is_an_error_soon(way: str) -> None:
     found = cell(way, "peer-dies")
     assert (found.outcome, found.way, found.fault) == ("raised", way, "peer-dies")
+    assert found.arm == (None if way.startswith("cpu-") else "gloo")
     assert found.seconds < 5
     if way.startswith("cpu-"):
         assert "has ended" in found.said
@@ -48,6 +58,13 @@ def test_a_stopped_peer_is_an_error_at_the_timeout_two_sided_and_nothing_one_sid
     assert 0.5 < broadcast.seconds < 10
     for way in ("cpu-write", "cpu-read"):
         assert cell(way, "timeout").outcome == "completed"
+
+
+def test_a_cell_that_does_not_come_as_far_as_its_fault_says_nothing_of_it() -> None:
+    with EndSignals() as signals:
+        found = run_cell(replace(TASK, arm=("nccl2", "nccl2"), device="cuda"), "peer-dies", signals)
+    assert found.outcome == "not-made"
+    assert found.said
 
 
 def test_an_interrupted_cell_ends_at_once() -> None:
@@ -68,6 +85,21 @@ def test_faults_of_a_run_are_in_its_document(tmp_path: Path) -> None:
     found = [(fault["fault"], fault["outcome"]) for fault in done.document["faults"]]
     assert found == [("peer-dies", "raised"), ("timeout", "completed")]
     assert load_run(tmp_path / "run").meta["status"] == "complete"
+
+
+@pytest.mark.full
+def test_faults_are_made_on_the_arms_that_can_be_had(tmp_path: Path) -> None:
+    """Here the first is none of them."""
+    ways = ("--ways", "send-recv,cpu-read", "--backends", "nccl2,gloo")
+    done = transport(*TINY, *ways, "--faults", "--json", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    found = [(fault["way"], fault["arm"], fault["outcome"]) for fault in done.document["faults"]]
+    assert found == [
+        ("send-recv", "gloo", "raised"),
+        ("send-recv", "gloo", "raised"),
+        ("cpu-read", None, "raised"),
+        ("cpu-read", None, "completed"),
+    ]
 
 
 # --- libraries that crash
@@ -121,3 +153,12 @@ def test_a_library_that_only_says_that_it_is_done_is_found_out(tmp_path: Path) -
     assert (rows["broadcast"]["status"], rows["nixl-write"]["status"]) == ("ok", "wrong")
     assert rows["nixl-write"]["wrong"] == 1 << 20
     assert rows["nixl-write"]["ratio"] is None
+
+
+def test_a_library_that_says_that_it_is_done_before_it_is_is_found_out(tmp_path: Path) -> None:
+    """In the end every byte is there: what counts is when the generator was told so."""
+    env = with_fake_nixl(tmp_path, "late")
+    done = transport(*TINY, "--ways", "nixl-write", "--json", "--out", tmp_path / "run", env=env)
+    assert done.code == 1, done.err
+    (row,) = done.document["rows"]
+    assert (row["status"], row["wrong"]) == ("wrong", 64)

@@ -56,8 +56,10 @@ def test_a_file_lists_sizes_and_shapes(tmp_path: Path) -> None:
         ("0x4\n", "line 1: '0x4' is 0 bytes"),
         ("999999999999x999999999999\n", "take 1 byte to 64T"),
         ("40T\n40T\n", "more than 64T in all"),
-        ("1\n" * (MOST_TENSORS + 1), "take up to 20,000"),
+        ("1\n" * (MOST_TENSORS + 1), "take up to 200,000"),
         ("-4x4\n", "is not a size"),
+        ("y" * 1_000_000, "yyy...' is neither a size nor a shape"),
+        ("9" * 1_000_000, "999...' is neither a size nor a shape"),
     ],
 )
 def test_what_a_file_may_not_hold_is_said_in_one_line(tmp_path: Path, text: str, said: str) -> None:
@@ -67,13 +69,14 @@ def test_what_a_file_may_not_hold_is_said_in_one_line(tmp_path: Path, text: str,
         parse_weights(str(file), "--weights")
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
+    assert len(str(refused.value)) < 400
 
 
 def test_what_is_neither_a_size_nor_a_file_says_so(tmp_path: Path) -> None:
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
     large = tmp_path / "large"
-    large.write_bytes(b"1\n" * (3 << 20))
+    large.write_bytes(b"1\n" * (9 << 20))
     for text, said in (
         ("nowhere.txt", "neither a size nor a file"),
         ("1 GiBi", "is not a size"),
@@ -81,6 +84,10 @@ def test_what_is_neither_a_size_nor_a_file_says_so(tmp_path: Path) -> None:
         (str(tmp_path), "is no file"),
         (str(binary), "is no text"),
         (str(large), "no list of tensors"),
+        ("", "is empty"),
+        (" ", "is empty"),
+        ("a" * 5000, r"aaa\.\.\.' is neither a size nor a file"),
+        ("5" * 5000, r"555\.\.\.' is neither a size nor a file"),
     ):
         with pytest.raises(RequestError, match=said):
             parse_weights(text, "--weights")
@@ -117,6 +124,17 @@ def test_wrong_bytes_are_counted_wherever_they_are() -> None:
     fresh = make()
     fresh.tensors[0].copy_(weights.tensors[0])
     assert fresh.wrong(7) == 1 + sum(SIZES[1:])
+
+
+def test_bytes_that_are_looked_at_are_of_that_version_or_counted() -> None:
+    weights = make()
+    weights.become(300)
+    assert weights.wrong_samples(300) == 0
+    assert weights.wrong_samples(301) == 64
+    weights.flat[0] += 1
+    assert weights.wrong_samples(300) == 1
+    single = make(sizes=[1])
+    assert (single.wrong_samples(0), single.wrong_samples(1)) == (0, 1)
 
 
 def test_weights_of_two_versions_are_torn() -> None:

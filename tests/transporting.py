@@ -21,9 +21,10 @@ TINY = ("--weights", "1M", "--epochs", "1", "-n", "1", "--generators", "1")
 
 # What torch's NIXL transport calls of the package, over our own way into another process' memory. Its agents
 # abort the process when the interpreter ends, as those of UCX do. FAKE_NIXL may say that they abort as well
-# when they are closed after weights were moved ("close"), or that they only say that they move any ("lies").
+# when they are closed after weights were moved ("close"), that they only say that they move any ("lies"), or
+# that the first two transfers of weights come after they are said to be done ("late").
 FAKE_NIXL = """
-import atexit, ctypes, json, os
+import atexit, ctypes, json, os, threading
 from ncclbench.worker.vm_memory import Identity, Neighbour, Part, PERMISSION, identity, head, advance
 from dataclasses import asdict
 
@@ -71,11 +72,16 @@ class nixl_agent:
             if MODE == "lies":
                 return "DONE"
             moved_large.append(name)
+            if MODE == "late" and len(moved_large) <= 2:
+                threading.Timer(0.02, self._move, [writes, parts, name]).start()
+                return "DONE"
+        self._move(writes, parts, name)
+        return "DONE"
+    def _move(self, writes, parts, name):
         first = offset = 0
         while first < len(parts):
             moved = self._peers[name].move(head(parts, first, offset, 1 << 24), writes=writes)
             first, offset = advance(parts, first, offset, moved)
-        return "DONE"
     def check_xfer_state(self, handle):
         return "DONE"
     def release_xfer_handle(self, handle):
@@ -89,12 +95,26 @@ def transport(*options: str | Path, env: Mapping[str, str] | None = None) -> Out
 
 
 def with_fake_nixl(folder: Path, mode: str = "") -> dict[str, str]:
-    """Variables with which a command finds the stand-in; ``mode``: "", "close" or "lies"."""
+    """Variables with which a command finds the stand-in; ``mode``: "", "close", "lies" or "late"."""
     package = folder / "site" / "nixl"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text(FAKE_NIXL)
     paths = [str(folder / "site"), *filter(None, [os.environ.get("PYTHONPATH")])]
     return {"PYTHONPATH": os.pathsep.join(paths), "FAKE_NIXL": mode}
+
+
+def hiding(folder: Path, module: str) -> Path:
+    """A folder for PYTHONPATH with which a module cannot be found, even where it is installed."""
+    (folder / "site").mkdir()
+    (folder / "site" / "sitecustomize.py").write_text(
+        "import sys, importlib.abc\n"
+        "class Hide(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        f"        if name == {module!r}:\n"
+        "            raise ModuleNotFoundError(name, name=name)\n"
+        "sys.meta_path.insert(0, Hide())\n"
+    )
+    return folder / "site"
 
 
 @contextmanager

@@ -6,9 +6,13 @@ ranks are killed at the end, and die with this process where it is killed.
 
 from __future__ import annotations
 
+import signal
 import time
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -25,10 +29,18 @@ from ncclbench.worker.board import Board
 _START_S = 120.0
 _TICK_S = 0.2
 
-# On the CPU two ranks of gloo that wait for each other use 0.3 to 0.5 % of a core, as they wake up at times.
-# Those that use this share are at work, on a machine that is slow, and get another deadline; so many in all.
+# On a GPU the first message of a pair may make a communicator, which takes seconds, and a rank that waits
+# spins: so there a cell has this much more from the start, and one deadline.
+COLD_GPU_S = 10.0
+
+# On the CPU two ranks of gloo that wait for each other use 0.2 to 0.7 % of a core, as they wake up at times.
+# Those that use this share, or want a core whenever it is looked, are at work, on a machine that is slow, and
+# get another deadline; so many in all.
 _AT_WORK = 0.02
 MOST_DEADLINES = 10
+
+# Signals that no library sends to its own process.
+_FROM_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGHUP)
 
 
 class NotHere(Exception):
@@ -44,6 +56,8 @@ class CellResult:
         implementation, device: what the group was, and where its tensors lived.
         values: by rank, what its work returned; ``errors``: what it raised, or how its process ended.
         standing: by rank that had not ended at the deadline, what it had called last.
+        disturbed: ranks of which the outcome says nothing of torch: killed or stopped from outside, or still
+            at work at the last deadline.
         seconds: from the word to go until the outcome was known.
         leftover_processes: alive after the end though they should not be.
     """
@@ -54,6 +68,7 @@ class CellResult:
     values: dict[int, Any] = field(default_factory=dict)
     errors: dict[int, str] = field(default_factory=dict)
     standing: dict[int, str] = field(default_factory=dict)
+    disturbed: set[int] = field(default_factory=set)
     seconds: float = 0.0
     leftover_processes: int = 0
 
@@ -63,16 +78,26 @@ class CellResult:
         return "raised" if self.errors else "deadlocked" if self.standing else "completed"
 
 
-def run_cell(task: CellTask, work: Work, deadline_s: float, signals: EndSignals) -> CellResult:
+def run_cell(
+    task: CellTask,
+    work: Work,
+    deadline_s: float,
+    signals: EndSignals,
+    before: Callable[[], None] = lambda: None,
+) -> CellResult:
     """Fork the ranks, let them do ``work``, and end them.
+
+    Args:
+        before: called before the start and before each further deadline, and may end the cell by raising.
 
     Raises:
         MeasurementError: the ranks did not come as far as their group.
         Interrupted: an ending signal came.
     """
+    before()
     meeting = meet_alone()
-    # With the process that serves the store, which goes with the meeting.
-    before = children()
+    # The store of the meeting is a process too, and ends with it.
+    there = children()
     board = Board(task.nranks)
 
     def rank_work(slot: int, pipe: Connection) -> None:
@@ -80,20 +105,27 @@ def run_cell(task: CellTask, work: Work, deadline_s: float, signals: EndSignals)
 
     with Slots() as slots:
         slots.start(range(task.nranks), board, rank_work)
-        result = _Watch(slots, signals, task, deadline_s).result()
-    left = children() - before
-    result.leftover_processes = len(left)
+        result = _Watch(slots, signals, task, deadline_s, before).result()
+    result.leftover_processes = len(children() - there)
     return result
 
 
 class _Watch:
     """Listens to the ranks of one cell."""
 
-    def __init__(self, slots: Slots, signals: EndSignals, task: CellTask, deadline_s: float) -> None:
+    def __init__(
+        self,
+        slots: Slots,
+        signals: EndSignals,
+        task: CellTask,
+        deadline_s: float,
+        before: Callable[[], None],
+    ) -> None:
         self._slots = slots
         self._signals = signals
         self._task = task
         self._deadline_s = deadline_s
+        self._before = before
         self._opened: dict[int, Opened] = {}
         self._result = CellResult()
 
@@ -122,7 +154,7 @@ class _Watch:
                 rank, how = next(iter(self._result.errors.items()))
                 words = self._slots.slots[rank].last_words()
                 raise MeasurementError(
-                    f"rank {rank} of a cell on {self._task.arm.id} {how} at start ({words})"
+                    f"rank {rank} of a cell on {self._task.arm.id}: {how} at start ({words})"
                 )
             if time.monotonic() > limit:
                 raise MeasurementError(
@@ -132,30 +164,59 @@ class _Watch:
 
     def _await_ends(self) -> None:
         """Until all ranks have ended, or a deadline passes in whose second half none was at work."""
+        on_cpu = self._result.device == "cpu"
+        if not on_cpu:
+            self._await_ends_for(COLD_GPU_S)
         half_s = self._deadline_s / 2
         for _ in range(MOST_DEADLINES):
             self._await_ends_for(half_s)
-            before_s = self._cpu_s()
+            before_s, wanted = self._core_s(), self._want_a_core()
             self._await_ends_for(half_s)
-            at_work = self._cpu_s() - before_s > _AT_WORK * half_s
-            if not self._result.standing or self._result.device != "cpu" or not at_work:
-                return
+            at_work = self._core_s() - before_s > _AT_WORK * half_s or (wanted and self._want_a_core())
+            if not self._result.standing or not on_cpu or not at_work:
+                break
+            self._before()
+        else:
+            self._tell_at_work()
+        self._tell_stopped()
 
     def _await_ends_for(self, seconds: float) -> None:
-        limit = time.monotonic() + seconds
-        while self._result.standing and (left_s := limit - time.monotonic()) > 0:
+        """Listen for so long, not counting what this process was itself stopped or kept from its core."""
+        left_s = seconds
+        while self._result.standing and left_s > 0:
+            began = time.monotonic()
             self._listen(min(left_s, _TICK_S))
+            left_s -= min(time.monotonic() - began, 2 * _TICK_S)
 
-    def _cpu_s(self) -> float:
-        """Seconds of a core that the ranks have used."""
-        used = 0.0
+    def _tell_at_work(self) -> None:
+        """On a machine that is overloaded, or with a backend that spins: the reader is to know."""
+        for rank, step in self._result.standing.items():
+            self._result.standing[rank] = f"{step}, still at work"
+            self._result.disturbed.add(rank)
+
+    def _tell_stopped(self) -> None:
+        """A rank that was stopped from outside (SIGSTOP, a debugger) waits for nobody: it is no deadlock."""
         for slot in self._slots.running:
-            try:
-                times = psutil.Process(slot.pid).cpu_times()
-            except psutil.Error:
-                continue
-            used += times.user + times.system
-        return used
+            if slot.rank in self._result.standing and _is_stopped(slot.pid):
+                self._fail(slot.rank, "the process was stopped by a signal")
+                self._result.disturbed.add(slot.rank)
+
+    def _of_threads(self, file: str) -> list[str]:
+        """A file of /proc of every thread of ranks that run."""
+        texts = []
+        for slot in self._slots.running:
+            for path in Path(f"/proc/{slot.pid}/task").glob(f"*/{file}"):
+                with suppress(OSError):  # a thread that has ended
+                    texts.append(path.read_text())
+        return texts
+
+    def _core_s(self) -> float:
+        """Seconds of a core that the ranks have had, finer than the ticks of clock that ps shows."""
+        return sum(int(text.split()[0]) for text in self._of_threads("schedstat")) / 1e9
+
+    def _want_a_core(self) -> bool:
+        """Whether a thread runs or would run, were there a core for it."""
+        return any(text.rpartition(")")[2].split()[0] == "R" for text in self._of_threads("stat"))
 
     def _listen(self, timeout_s: float) -> None:
         result = self._result
@@ -167,15 +228,25 @@ class _Watch:
                 case Calling(step=step):
                     if rank in result.standing:
                         result.standing[rank] = step
-                case Ended(value=value, error=error):
-                    where = result.standing.pop(rank, "")
-                    if error is None:
-                        result.values[rank] = value
-                    else:
-                        result.errors[rank] = f"{where}: {error}" if where else error
-                case Exit() if rank not in result.values and rank not in result.errors:
+                case Ended(value=value, error=None):
+                    result.standing.pop(rank, None)
+                    result.values[rank] = value
+                case Ended(error=str() as error):
+                    self._fail(rank, error)
+                case Exit() as how if rank not in result.values and rank not in result.errors:
                     if rank not in self._opened or self._opened[rank].reason is None:
-                        where = result.standing.pop(rank, "")
-                        how = f"the process {happening.message}"
-                        result.errors[rank] = f"{where}: {how}" if where else how
+                        self._fail(rank, f"the process {how}")
+                        if how.signal_number in _FROM_OUTSIDE:
+                            result.disturbed.add(rank)
         self._signals.check()
+
+    def _fail(self, rank: int, error: str) -> None:
+        where = self._result.standing.pop(rank, "")
+        self._result.errors[rank] = f"{where}: {error}" if where else error
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() in (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
+    except psutil.Error:
+        return False

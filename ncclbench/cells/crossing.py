@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ncclbench.cells.cell import MOST_DEADLINES, CellResult, NotHere, run_cell
+from ncclbench.cells.cell import COLD_GPU_S, MOST_DEADLINES, CellResult, NotHere, run_cell
 from ncclbench.cells.ordering import TORCH_EXTRA_S, bisect
 from ncclbench.cells.rank import CellRank, CellTask
 from ncclbench.faults.shortening import shortened
@@ -41,7 +41,7 @@ def run_crossing(
         names: in ISSUE_ORDERS.
         cuts: by name, in the usual order of calling; of a single one every group is made twice.
         sizes: bytes, rising.
-        keep: gets each cell as it ends; ``before`` is called before each, and may end it all by raising.
+        keep: gets each cell as it ends; ``before``: as in ``run_cell``.
 
     Raises:
         NotHere: the arm cannot be had.
@@ -52,14 +52,13 @@ def run_crossing(
     if len(named) == 1:
         named = [named[0], (f"{named[0][0]} again", named[0][1])]
     titles, groups = [name for name, _ in named], tuple(groups for _, groups in named)
-    task = CellTask(arm, nranks, MOST_DEADLINES * deadline_s + TORCH_EXTRA_S, share_gpu, groups)
+    task = CellTask(arm, nranks, COLD_GPU_S + MOST_DEADLINES * deadline_s + TORCH_EXTRA_S, share_gpu, groups)
     crossing = who_crosses(groups, nranks)
 
     def completes(name: str, nbytes: int) -> bool:
-        before()
         others = crossing if ISSUE_ORDERS[name].crossed else frozenset()
         work = partial(play, ISSUE_ORDERS[name].async_op, titles, groups, others, nbytes)
-        result = run_cell(task, work, deadline_s, signals)
+        result = run_cell(task, work, deadline_s, signals, before)
         if result.reason is not None:
             raise NotHere(result.reason)
         said = {rank: f"in {step}" for rank, step in result.standing.items()}

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ncclbench.cells.cell import MOST_DEADLINES, CellResult, NotHere, run_cell
+from ncclbench.cells.cell import COLD_GPU_S, MOST_DEADLINES, CellResult, NotHere, run_cell
 from ncclbench.cells.rank import CellRank, CellTask
 from ncclbench.faults.shortening import shortened
 from ncclbench.plan.model import Arm
@@ -36,18 +36,17 @@ def run_ordering(
     Args:
         names: in ORDERINGS.
         sizes: bytes, rising.
-        keep: gets each cell as it ends; ``before`` is called before each, and may end it all by raising.
+        keep: gets each cell as it ends; ``before``: as in ``run_cell``.
 
     Raises:
         NotHere: the arm cannot be had.
         MeasurementError: the ranks of a cell could not be started.
         Interrupted: an ending signal came.
     """
-    task = CellTask(arm, 2, MOST_DEADLINES * deadline_s + TORCH_EXTRA_S, share_gpu)
+    task = CellTask(arm, 2, COLD_GPU_S + MOST_DEADLINES * deadline_s + TORCH_EXTRA_S, share_gpu)
 
     def completes(name: str, nbytes: int) -> bool:
-        before()
-        result = run_cell(task, partial(play, name, nbytes), deadline_s, signals)
+        result = run_cell(task, partial(play, name, nbytes), deadline_s, signals, before)
         if result.reason is not None:
             raise NotHere(result.reason)
         cell = _cell(name, arm, nbytes, result)

@@ -22,7 +22,7 @@ class Answer:
         said: one sentence with its numbers; ``value``: the number itself.
     """
 
-    outcome: Literal["as-documented", "otherwise"]
+    outcome: Literal["as-documented", "otherwise", "unanswered"]
     said: str
     value: float | None = None
 

@@ -6,13 +6,16 @@ from collections.abc import Callable, Sequence
 
 from ncclbench.cells import checks_memory, checks_time, checks_work
 from ncclbench.cells.cell import CellResult, run_cell
-from ncclbench.cells.question import Check
+from ncclbench.cells.question import Answer, Check
 from ncclbench.cells.rank import CellTask
 from ncclbench.faults.shortening import shortened
 from ncclbench.plan.model import Arm
 from ncclbench.store.p2p import SemanticsCheck
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.tables.semantics import SEMANTICS, Question
+
+# Of what is said, as lines of a run have it.
+_LONGEST = 2000
 
 # By name in SEMANTICS.
 CHECKS: dict[str, Check] = {**checks_time.CHECKS, **checks_work.CHECKS, **checks_memory.CHECKS}
@@ -33,7 +36,7 @@ def run_semantics(
         device: kind of device on which the arm's tensors live.
         keep: gets each answer as it is there, with the cell where there was one.
         names: in SEMANTICS.
-        before: called before each, and may end it all by raising.
+        before: as in ``run_cell``.
 
     Raises:
         MeasurementError: the ranks of a check could not be started.
@@ -44,34 +47,35 @@ def run_semantics(
         if device not in question.devices:
             keep(_not_here(name, arm, f"{arm.id}: {question.elsewhere}"), None)
             continue
-        before()
-        result = run_cell(CellTask(arm, 2, check.timeout_s, share_gpu), check.work, check.deadline_s, signals)
+        task = CellTask(arm, 2, check.timeout_s, share_gpu)
+        result = run_cell(task, check.work, check.deadline_s, signals, before)
         keep(_answered(question, check, arm, result), result)
 
 
 def _answered(question: Question, check: Check, arm: Arm, result: CellResult) -> SemanticsCheck:
     if result.reason is not None:
         return _not_here(question.name, arm, f"{arm.id} cannot be had here: {result.reason}")
-    left = result.leftover_processes
-    if result.outcome != "completed":
-        said = [f"rank {rank}: {shortened(error)}" for rank, error in sorted(result.errors.items())]
-        said += [
-            f"rank {rank} had not ended after {result.seconds:.0f} s" for rank in sorted(result.standing)
-        ]
-        text = "; ".join(said)[:2000]
-        return SemanticsCheck(
-            check=question.name, arm=arm.id, outcome="otherwise", said=text, leftover_processes=left
-        )
-    told = check.judge(result.values, result)
+    if result.outcome == "completed":
+        told = check.judge(result.values, result)
+    else:
+        # Killed from outside, as by the kernel when memory is short, or too slow: no doing of torch's.
+        told = Answer("unanswered" if result.disturbed else "otherwise", _broken_off(result))
     return SemanticsCheck(
         check=question.name,
         arm=arm.id,
         outcome=told.outcome,
-        said=told.said[:2000],
+        said=told.said[:_LONGEST],
         value=told.value,
-        leftover_processes=left,
+        leftover_processes=result.leftover_processes,
     )
 
 
+def _broken_off(result: CellResult) -> str:
+    """Of each rank that did not come to its end, how far it came."""
+    said = {rank: f"rank {rank}: {shortened(error)}" for rank, error in result.errors.items()}
+    said |= {rank: f"rank {rank} had not ended after {result.seconds:.0f} s" for rank in result.standing}
+    return "; ".join(text for _, text in sorted(said.items()))
+
+
 def _not_here(name: str, arm: Arm, said: str) -> SemanticsCheck:
-    return SemanticsCheck(check=name, arm=arm.id, outcome="not-here", said=said[:2000])
+    return SemanticsCheck(check=name, arm=arm.id, outcome="not-here", said=said[:_LONGEST])

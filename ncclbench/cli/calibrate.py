@@ -17,21 +17,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
+    backends_choice,
     check_choice,
     exit_zero_option,
     folder_name,
     json_option,
     launch_options,
     margin_choice,
-    option,
     seed_choice,
     selection_from,
     selection_options,
     statistic_choice,
-    under,
     warmup_choice,
 )
 from ncclbench.cli.output import document, emit_json
@@ -69,12 +68,7 @@ RESULT_FILE = "calibration.json"
 
 _compared_options = under(
     "What is compared",
-    option(
-        "--backends",
-        metavar="X",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="The backend that is compared with itself; one.",
-    ),
+    backends_choice("The backend that is compared with itself; one.", metavar="X"),
     margin_choice,
     statistic_choice,
 )

@@ -10,15 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import Decorator, SectionedCommand, SectionOption, option, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.options import (
-    Decorator,
-    SectionedCommand,
-    SectionOption,
     exit_zero_option,
     json_option,
-    option,
-    under,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_owner

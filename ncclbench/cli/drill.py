@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, typed_options, under
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import run_job, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
+    backends_choice,
     exit_zero_option,
     folder_choices,
     json_option,
-    option,
     seed_choice,
-    typed_options,
-    under,
+    where_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import tell, told_done, write_page
@@ -36,7 +35,6 @@ from ncclbench.tables.backends import find_backend
 from ncclbench.tables.faults import FAULTS
 from ncclbench.tables.strategies import STRATEGIES
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.faults.model import DrillPlan
@@ -124,32 +122,18 @@ recovery_options = under(
     seed_choice,
 )
 
-where_options = under(
-    "Where it runs",
-    option("--backends", metavar="X", otherwise="nccl2 on CUDA, else gloo", help="The backend, one."),
-    option(
-        "--nproc-per-node",
-        metavar="N",
-        otherwise="GPUs, else 4",
-        parse=values.whole(1, 4096),
-        help="Ranks on this machine, at least 3; the command itself starts them.",
-    ),
-    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
-    option(
-        "--timeout",
-        metavar="TIME",
-        default="10s",
-        parse=parse_seconds,
-        help="Of the process groups; a rank that stands still for a fifth of it is called hung.",
-    ),
-)
-
 
 @click.command("drill", cls=SectionedCommand, epilog="Example: ncclbench drill --fault kill --strategy all")
 @fault_options
 @recovery_options
 @under("What is kept", *folder_choices)
-@where_options
+@where_options(
+    "GPUs, else 4",
+    ranks="Ranks on this machine, at least 3; the command itself starts them.",
+    timeout="10s",
+    hung="Of the process groups; a rank that stands still for a fifth of it is called hung.",
+    more=(backends_choice("The backend, one.", metavar="X"),),
+)
 @json_option
 @exit_zero_option
 @click.pass_context

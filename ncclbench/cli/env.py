@@ -13,14 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
     exit_zero_option,
     json_option,
     launch_options,
-    option,
-    under,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.against import changes, side_text

@@ -13,8 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.files import free_file
-from ncclbench.cli.options import SectionedCommand, exit_zero_option, json_option, option, under
+from ncclbench.cli.options import (
+    exit_zero_option,
+    json_option,
+)
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_owner
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError

@@ -11,17 +11,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
     check_choice,
     exit_zero_option,
     folder_choices,
     json_option,
     launch_options,
-    option,
     seed_choice,
-    under,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page

@@ -13,9 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import typed_command
-from ncclbench.cli.options import SectionedCommand, folder_choices, json_option, option, under
+from ncclbench.cli.options import (
+    folder_choices,
+    json_option,
+)
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_BAD_REQUEST, RequestError

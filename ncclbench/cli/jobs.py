@@ -12,6 +12,7 @@ from ncclbench.cli.output import show_failure
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.variables import without_secrets
 from ncclbench.errors import EXIT_FAILED, NcclbenchError, RequestError
+from ncclbench.plan.environments import Environments
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
 
@@ -60,13 +61,21 @@ def _refuse_unreadable(environ: Mapping[str, str]) -> None:
             )
 
 
-def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: Callable[[Job], int]) -> int:
+def run_job(
+    command: str,
+    seat: Seat | None,
+    nranks: int,
+    as_json: bool,
+    lead: Callable[[Job], int],
+    environments: Environments | None = None,
+) -> int:
     """Meet the other supervisors, lead or follow, and end with one code on every rank.
 
     Args:
         command: its name, for the failure document.
         nranks: world size where one supervisor has all ranks.
         lead: what rank 0 does; returns its exit code.
+        environments: in which workers of some arms are started, by name.
 
     Raises:
         RequestError: a variable of torch's has a value that it cannot read.
@@ -78,7 +87,7 @@ def run_job(command: str, seat: Seat | None, nranks: int, as_json: bool, lead: C
         from ncclbench.supervise.session import end_together, follow
 
         signals.check()
-        job = join(seat, nranks, signals)
+        job = join(seat, nranks, signals, environments or {})
         code = EXIT_FAILED
         try:
             if job.leads:

@@ -6,14 +6,19 @@ import re
 import sys
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
 from typing import Any
 
 import click
 
-from ncclbench.cli.options import SectionedCommand, json_option
+from ncclbench.cli.declaring import SectionedCommand
+from ncclbench.cli.options import (
+    json_option,
+)
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.values import one_of
 from ncclbench.environment.gpu import count_gpus
+from ncclbench.kernels import KINDS
 from ncclbench.tables.backends import BACKENDS, Backend, third_party_backends
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -97,6 +102,14 @@ def settings() -> list[Entry]:
     return [_entry(setting.name, setting.description) for setting in SETTINGS.values()]
 
 
+def kernels() -> list[Entry]:
+    """Every kernel that ``ncclbench overlap`` computes with."""
+    package, extra = ("numba_cuda", "'ncclbench[cuda]'") if count_gpus() else ("numba", "numba")
+    here = find_spec(package) is not None
+    reason = None if here else f"needs {package.replace('_', '-')}: pip install {extra}"
+    return [_entry(kind.name, kind.description, here, reason, bound=kind.bound) for kind in KINDS.values()]
+
+
 SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "collectives": collectives,
     "backends": backends,
@@ -105,6 +118,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "redops": redops,
     "modes": modes,
     "settings": settings,
+    "kernels": kernels,
 }
 
 
@@ -121,7 +135,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
 )
 @json_option
 def command(section: str | None, as_json: bool) -> None:
-    """List collectives, backends, topologies, element types, operators and modes: here, or why not."""
+    """List collectives, backends, topologies, dtypes, operators, modes and kernels: here, or why not."""
     listed = {name: SECTIONS[name]() for name in ([section] if section else SECTIONS)}
     if as_json:
         message = f"listed {', '.join(listed)}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
-
-import click
+from typing import Any
 
 from ncclbench.cli import values
-from ncclbench.cli.values import Parse
-from ncclbench.plan.arms import find_base
+from ncclbench.cli.declaring import Choice, Decorator, option, under
+from ncclbench.environment.variables import is_secret
+from ncclbench.errors import RequestError
+from ncclbench.plan.arms import find_base, parse_arms
 from ncclbench.plan.build import Method, Selection
-from ncclbench.plan.model import Arm, Injection
-from ncclbench.plan.sizes import DEFAULT_FACTOR, DEFAULT_MAX, DEFAULT_MIN, parse_sizes
+from ncclbench.plan.model import Arm, Device, Injection
+from ncclbench.plan.sizes import SWEEP_SIZES, UsualSizes, parse_sizes
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.tables.modes import MODES
@@ -22,88 +22,37 @@ from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import STATISTICS
 from ncclbench.units import parse_percent, parse_seconds
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-Decorator = Callable[[Decorated], Decorated]
-
 MAX_LABEL_IN_NAME = 60
 
 
-class SectionOption(click.Option):
-    """An option that stands under a heading of its command's help."""
-
-    def __init__(self, *args: Any, section: str, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
-        self.section = section
+# What the options of ``size_choices`` are called in a command's parameters.
+SIZE_PARAMETERS = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
 
 
-class SectionedCommand(click.Command):
-    """A command whose help lists its options under headings."""
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, list[tuple[str, str]]] = {}
-        for parameter in self.get_params(ctx):
-            record = parameter.get_help_record(ctx)
-            if isinstance(parameter, click.Option) and record is not None:
-                sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
-        for heading, records in sections.items():
-            with formatter.section(heading):
-                formatter.write_dl(records)
+def size_choices(usual: UsualSizes) -> tuple[Choice, ...]:
+    """The options that ``sizes_from`` takes."""
+    return (
+        option("-b", "--min-bytes", metavar="SIZE", otherwise=usual.smallest, help="Smallest size."),
+        option("-e", "--max-bytes", metavar="SIZE", otherwise=usual.largest, help="Largest size."),
+        option("-f", "--step-factor", metavar="X", otherwise=usual.factor, help="From a size to the next."),
+        option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
+        option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
+    )
 
 
-def option(
-    *names: str,
-    help: str,
-    metavar: str | None = None,
-    default: str | None = None,
-    otherwise: str | None = None,
-    parse: Parse | None = None,
-    flag: bool = False,
-    hidden: bool = False,
-) -> Callable[[str], Decorator[Any]]:
-    """One option, still without its heading.
-
-    Args:
-        names: as ``click.option`` takes them.
-        help: one sentence.
-        metavar: what the value is.
-        default: the value where it is not given.
-        otherwise: what the help says the default is, where it depends on the rest.
-        parse: makes the value of the text.
-        flag: takes no value.
-        hidden: left out of the help; for developers.
-    """
-
-    def value(ctx: click.Context, parameter: click.Parameter, typed: Any) -> Any:
-        return typed if parse is None or typed is None else parse(typed, "/".join(parameter.opts))
-
-    shown = otherwise or default
-    text = f"{help}  [default: {shown}]" if shown else help
-
-    def placed(section: str) -> Decorator[Any]:
-        return click.option(
-            *names,
-            cls=SectionOption,
-            section=section,
-            help=text,
-            metavar=metavar,
-            default=False if flag else default,
-            callback=value,
-            is_flag=flag,
-            hidden=hidden,
-        )
-
-    return placed
+dtypes_choice = option(
+    "-d",
+    "--dtypes",
+    metavar="NAMES",
+    default="float32",
+    parse=values.names(DTYPES, lambda name: find_dtype(name).name),
+    help="Element types, or all.",
+)
 
 
-def under(section: str, *options: Callable[[str], Decorator[Any]]) -> Decorator[Any]:
-    """A decorator that gives a command the options, listed under one heading in this order."""
-
-    def add(function: Decorated) -> Decorated:
-        for entry in reversed(options):
-            function = entry(section)(function)
-        return function
-
-    return add
+def backends_choice(help: str, metavar: str = "X,Y") -> Choice:
+    """Which process groups, where nothing is asked for the machine's natural one."""
+    return option("--backends", metavar=metavar, otherwise="nccl2 on CUDA, else gloo", help=help)
 
 
 selection_options = under(
@@ -115,19 +64,8 @@ selection_options = under(
         parse=values.named(COLLECTIVES, "collective"),
         help="Collectives, separated by commas, or all; see ncclbench list.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=DEFAULT_MIN, help="Smallest size."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=DEFAULT_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=DEFAULT_FACTOR, help="From a size to the next."),
-    option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
-    option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
-    option(
-        "-d",
-        "--dtypes",
-        metavar="NAMES",
-        default="float32",
-        parse=values.names(DTYPES, lambda name: find_dtype(name).name),
-        help="Element types, or all.",
-    ),
+    *size_choices(SWEEP_SIZES),
+    dtypes_choice,
     option(
         "-o",
         "--redops",
@@ -217,13 +155,18 @@ seed_choice = option(
 
 arm_options = under(
     "What is compared",
+    backends_choice("Backends, interleaved in one job on the same buffers."),
     option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, interleaved in one job on the same buffers.",
+        "--arms",
+        metavar="'X; Y'",
+        help="Backends with settings, like 'nccl2; nccl2 NCCL_ALGO=Ring'; see ncclbench list settings.",
     ),
-    option("--arms", metavar="'X; Y'", help="What --backends X,Y is short for."),
+    option(
+        "--arm-env",
+        metavar="'NAME=PATH; ...'",
+        parse=values.environments,
+        help="A Python, or a folder of libraries, for arms with @NAME behind their backend.",
+    ),
     option("--base", metavar="ARM", otherwise="the first", help="The arm that others are compared with."),
     margin_choice,
     statistic_choice,
@@ -279,24 +222,41 @@ method_options = under(
     ),
 )
 
-launch_options = under(
-    "Where it runs",
-    option(
-        "--nproc-per-node",
-        metavar="N",
-        otherwise="GPUs, else 2",
-        parse=values.whole(1, 4096),
-        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
-    ),
-    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
-    option(
-        "--timeout",
-        metavar="TIME",
-        default="60s",
-        parse=parse_seconds,
-        help="After so long without progress a rank is called hung.",
-    ),
-)
+
+def where_options(
+    otherwise: str = "GPUs, else 2",
+    *,
+    least: int = 1,
+    ranks: str = "Ranks on this machine, where no torchrun, srun or mpirun says it.",
+    timeout: str = "60s",
+    hung: str = "After so long without progress a rank is called hung.",
+    more: tuple[Choice, ...] = (),
+) -> Decorator[Any]:
+    """Where ranks are, and when one is called hung.
+
+    Args:
+        otherwise: how many ranks there are where nobody says it; ``least``: the fewest that may be asked for.
+        ranks, hung: help of the two options; ``timeout``: default of the second.
+        more: what stands before them.
+    """
+    return under(
+        "Where it runs",
+        *more,
+        option(
+            "--nproc-per-node",
+            metavar="N",
+            otherwise=otherwise,
+            parse=values.whole(least, 4096),
+            help=ranks,
+        ),
+        option(
+            "--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."
+        ),
+        option("--timeout", metavar="TIME", default=timeout, parse=parse_seconds, help=hung),
+    )
+
+
+launch_options = where_options()
 
 folder_choices = (
     option(
@@ -331,15 +291,23 @@ exit_zero_option = under(
 )
 
 
+def sizes_from(params: Mapping[str, Any], usual: UsualSizes = SWEEP_SIZES) -> tuple[int, ...]:
+    """Bytes, ascending and distinct, that the values of ``size_choices`` make.
+
+    Raises:
+        RequestError: they make no range.
+    """
+    return parse_sizes(**{name: params[name] for name in SIZE_PARAMETERS}, usual=usual)
+
+
 def selection_from(params: Mapping[str, Any]) -> Selection:
     """The Selection that the values of ``selection_options`` make.
 
     Raises:
         RequestError: the sizes make no range.
     """
-    sizes = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
     return Selection(
-        sizes=parse_sizes(**{name: params[name] for name in sizes}),
+        sizes=sizes_from(params),
         ops=params["ops"],
         dtypes=params["dtypes"],
         redops=params["redops"],
@@ -349,6 +317,23 @@ def selection_from(params: Mapping[str, Any]) -> Selection:
         async_op=params["async_op"],
         in_place=params["in_place"],
     )
+
+
+def arms_from(params: Mapping[str, Any], machine: Device) -> tuple[Arm, ...]:
+    """The arms asked for with ``arm_options``.
+
+    Raises:
+        RequestError: as ``parse_arms``; or a setting looks like a secret, since arms stand in every file.
+    """
+    arms = parse_arms(params["backends"], params["arms"], machine)
+    for arm in arms:
+        for name, value in arm.variables.items():
+            if is_secret(name, value):
+                raise RequestError(
+                    f"--arms sets {name}, which looks like a secret, and arms stand in runs and reports: "
+                    "set it in the environment instead"
+                )
+    return arms
 
 
 def method_from(params: Mapping[str, Any], arms: Sequence[Arm]) -> Method:
@@ -381,16 +366,6 @@ def _injection(injection: Injection | None, arms: Sequence[Arm]) -> Injection | 
     if injection is not None:
         find_base(arms, injection.arm)
     return injection
-
-
-def typed_options(ctx: click.Context) -> list[str]:
-    """The options that stood on the command line, as ``--long-name``, in the order of the help."""
-    typed = click.core.ParameterSource.COMMANDLINE
-    return [
-        max(parameter.opts, key=len)
-        for parameter in ctx.command.params
-        if parameter.name is not None and ctx.get_parameter_source(parameter.name) is typed
-    ]
 
 
 def folder_name(created: datetime, label: str | None) -> str:

@@ -10,30 +10,31 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
+    backends_choice,
+    dtypes_choice,
     exit_zero_option,
     folder_choices,
     json_option,
     launch_options,
-    option,
     seed_choice,
-    under,
+    size_choices,
+    sizes_from,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_FAILED, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.kernels import KINDS
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Device, Plan
-from ncclbench.plan.sizes import parse_sizes
+from ncclbench.plan.sizes import UsualSizes
 from ncclbench.supervise.launcher import Seat, find_seat
 from ncclbench.tables.collectives import COLLECTIVES
-from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # A size below it takes less than launching what is to hide it.
-_MIN, _MAX, _FACTOR = "64K", "64M", "4"
-_RANGE = {"min_bytes": _MIN, "max_bytes": _MAX, "step_factor": _FACTOR}
+_SIZES = UsualSizes("64K", "64M", "4")
 _EPOCHS, _REPETITIONS = 6, 4
 _MODES = {"eager": None, "graph": None}
 
@@ -77,8 +77,7 @@ def _ratio(text: str, name: str) -> float:
 @click.command(
     "overlap",
     cls=SectionedCommand,
-    epilog="Example: torchrun --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint HOST:29400 "
-    "-m ncclbench overlap --sizes 1M,16M",
+    epilog="Example: ncclbench overlap --sizes 1M,16M --compute fma,gemm",
 )
 @under(
     "What is measured",
@@ -89,24 +88,9 @@ def _ratio(text: str, name: str) -> float:
         parse=_ops,
         help="Collectives, separated by commas, or all that move data; see ncclbench list.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=_MIN, help="Smallest size."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=_FACTOR, help="From a size to the next."),
-    option("--sizes", metavar="SIZES", help="Just these, like 64K,1M; instead of -b, -e and -f."),
-    option(
-        "-d",
-        "--dtypes",
-        metavar="NAMES",
-        default="float32",
-        parse=values.names(DTYPES, lambda name: find_dtype(name).name),
-        help="Element types, or all.",
-    ),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, in turns in one job on the same buffers.",
-    ),
+    *size_choices(_SIZES),
+    dtypes_choice,
+    backends_choice("Backends, in turns in one job on the same buffers."),
 )
 @under(
     "What is computed beside it",
@@ -188,10 +172,8 @@ def _plan(params: Mapping[str, Any], seat: Seat | None, nranks: int) -> Plan:
     device = arms_device(arms, machine)
     if device == "cpu" and params["free_sms"] is not None:
         raise RequestError("--free-sms is for kernels on a GPU: leave it out")
-    listed = params["sizes"] is not None
-    asked_range = {name: params[name] or (None if listed else usual) for name, usual in _RANGE.items()}
     selection = Selection(
-        sizes=parse_sizes(sizes=params["sizes"], **asked_range),
+        sizes=sizes_from(params, _SIZES),
         ops=params["ops"],
         dtypes=params["dtypes"],
         modes=("isolated",),
@@ -253,14 +235,18 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
 
     rows = overlap_rows(run)
     told = sentences(run, rows)
-    wrong = [row for row in rows if row["status"] == "wrong"]
+    wrong, failed = ([row for row in rows if row["status"] == status] for status in ("wrong", "failed"))
     report, ended = write_page(run, ended)
     message = "; ".join(told) or "nothing was measured"
+    if failed:
+        message = f"{len(failed)} of {len(rows)} rows failed ({failed[0]['reason']}); {message}"
     if wrong:
         message = f"WRONG DATA in {len(wrong)} of {len(rows)} rows ({wrong[0]['reason']}); {message}"
     if ended is not None:
         message = f"{ended}; {message}"
-    code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else EXIT_OK
+    code = EXIT_BAD_ANSWER if wrong else EXIT_FAILED if failed else EXIT_OK
+    if ended is not None:
+        code = ended.exit_code
     if params["as_json"]:
         emit_json(
             document(

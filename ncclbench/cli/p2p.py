@@ -10,17 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
+    SIZE_PARAMETERS,
+    backends_choice,
     check_choice,
     exit_zero_option,
     folder_choices,
     json_option,
     launch_options,
-    option,
     seed_choice,
-    under,
+    size_choices,
+    sizes_from,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
@@ -31,7 +33,7 @@ from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.memory import PATTERN_BYTES, slot_count
 from ncclbench.plan.model import Device
-from ncclbench.plan.sizes import parse_sizes
+from ncclbench.plan.sizes import UsualSizes
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.p2p import PARTS
@@ -46,9 +48,19 @@ if TYPE_CHECKING:
     from ncclbench.supervise.p2p import P2pPlan
 
 # Where nothing is said of them: fewer sizes than a sweep, since each is visited by every way.
-_MIN, _MAX, _FACTOR = "8", "16M", "4"
+_SIZES = UsualSizes("8", "16M", "4")
 _USUAL_PARTS = "ways,first,ordering"
+_DEADLINE = "3s"
 _LONGEST_DEADLINE_S = 60.0
+
+# Parts that an option is for; typed without any of them it would be silently of no use.
+_FOR_PARTS = {
+    "ways": ("ways",),
+    "orders": ("ordering",),
+    "peers": ("first", "peers"),
+    "deadline": ("ordering",),
+    **dict.fromkeys(SIZE_PARAMETERS, ("ways", "ordering", "peers")),
+}
 
 
 def _deadline(text: str, option: str) -> float:
@@ -73,35 +85,26 @@ measured_options = under(
     option(
         "--ways",
         metavar="NAMES",
-        default="all",
+        otherwise="all",
         parse=values.named(WAYS, "way"),
         help=f"Of {', '.join(WAYS)}, or all.",
     ),
     option(
         "--orders",
         metavar="NAMES",
-        default="all",
+        otherwise="all",
         parse=values.named(ORDERINGS, "order"),
         help=f"Of {', '.join(ORDERINGS)}, or all.",
     ),
     option(
         "--peers",
         metavar="RANKS",
-        default="all",
+        otherwise="all",
         parse=values.roots,
         help="Ranks that rank 0 sends to in the parts first and peers, or all.",
     ),
-    option("-b", "--min-bytes", metavar="SIZE", otherwise=_MIN, help="Smallest size of a message."),
-    option("-e", "--max-bytes", metavar="SIZE", otherwise=_MAX, help="Largest size."),
-    option("-f", "--step-factor", metavar="X", otherwise=_FACTOR, help="From a size to the next."),
-    option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
-    option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, interleaved in one job.",
-    ),
+    *size_choices(_SIZES),
+    backends_choice("Backends, interleaved in one job."),
 )
 
 method_options = under(
@@ -133,7 +136,7 @@ method_options = under(
     option(
         "--deadline",
         metavar="TIME",
-        default="3s",
+        otherwise=_DEADLINE,
         parse=_deadline,
         help="Of each cell of the ordering matrix: what has not ended then is deadlocked.",
     ),
@@ -181,9 +184,10 @@ def _check_memory(machine: Device, local_ranks: int, params: Mapping[str, Any]) 
     slots = slot_count(2 * largest, here.rotation_bytes(machine, local_ranks))
     parts = {
         "ways": 2 * largest * slots + PATTERN_BYTES,
-        # On rank 0 a message for each peer, and what is reduced beside them.
-        "peers": (len(params["peers"]) + 1) * largest + PATTERN_BYTES,
-        "ordering": 2 * largest,
+        # On rank 0 a message for each peer, what is reduced beside them, and as much while it is filled.
+        "peers": (len(params["peers"]) + 2) * largest + PATTERN_BYTES,
+        # What goes, what comes, and one more byte for each of it while it is checked.
+        "ordering": 3 * largest,
     }
     needed = max((parts[name] for name in params["parts"] if name in parts), default=0)
     here.check_fits(machine, needed, local_ranks)
@@ -198,13 +202,20 @@ def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
     if params["semantics"] and params["parts"] is not None:
         raise RequestError("--semantics is short for --parts semantics: leave one of the two out")
     parts = ("semantics",) if params["semantics"] else params["parts"] or tuple(_USUAL_PARTS.split(","))
-    typed = {name: params[name] for name in ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")}
-    if typed["sizes"] is None:
-        usual = {"min_bytes": _MIN, "max_bytes": _MAX}
-        if typed["step_bytes"] is None:
-            usual["step_factor"] = _FACTOR
-        typed = {name: usual.get(name) if value is None else value for name, value in typed.items()}
-    return {**params, "parts": parts, "bytes": parse_sizes(**typed)}
+    for name, takers in _FOR_PARTS.items():
+        if params[name] is not None and not set(takers) & set(parts):
+            raise RequestError(
+                f"--{name.replace('_', '-')} is of no use without --parts {' or '.join(takers)}: "
+                "add that part, or leave the option out"
+            )
+    return {
+        **params,
+        "parts": parts,
+        "bytes": sizes_from(params, _SIZES),
+        "ways": params["ways"] or tuple(WAYS),
+        "orders": params["orders"] or tuple(ORDERINGS),
+        "deadline": params["deadline"] or _deadline(_DEADLINE, "--deadline"),
+    }
 
 
 def _peers(asked: tuple[int, ...] | None, nranks: int) -> tuple[int, ...]:

@@ -11,24 +11,23 @@ from typing import Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.jobs import rank_count, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
     arm_options,
+    arms_from,
     json_option,
     launch_options,
     method_from,
     method_options,
-    option,
     selection_from,
     selection_options,
-    under,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_OK, RequestError
-from ncclbench.plan.arms import arms_device, parse_arms
+from ncclbench.plan.arms import arms_device
 from ncclbench.plan.build import build_plan
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Device, Plan
@@ -168,7 +167,7 @@ def _hosts(params: Mapping[str, Any]) -> _Hosts:
 
 def _plan(params: Mapping[str, Any], hosts: _Hosts) -> Plan:
     """Where nothing says what machine it is, a plan for GPUs can be made where there are none."""
-    arms = parse_arms(params["backends"], params["arms"], hosts.machine.device)
+    arms = arms_from(params, hosts.machine.device)
     device: Device = hosts.machine.device
     if hosts.is_here and any(find_backend(arm.backend).device == "cuda" for arm in arms):
         device = "cuda"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ncclbench.cli import values
-from ncclbench.cli.options import option, under
+from ncclbench.cli.declaring import option, under
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import RequestError
 from ncclbench.plan.arms import arms_device

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ncclbench.cli.options import option, under
+from ncclbench.cli.declaring import option, under
 from ncclbench.errors import RequestError
 
 # As torch reads them (FlightRecorder.hpp): the first that is set counts, and 0 records nothing.

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ncclbench.cli.options import option, under
+from ncclbench.cli.declaring import option, under
 from ncclbench.cli.output import plain
 from ncclbench.terminal.streams import is_terminal, one_line, show
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.options import Decorated, Decorator, SectionOption, option, under
+from ncclbench.cli.declaring import Decorated, Decorator, SectionOption, option, under
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK
 from ncclbench.hardware.requirements import parse_requirement
 from ncclbench.terminal.streams import coloured, one_line

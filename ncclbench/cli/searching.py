@@ -9,7 +9,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli import values
-from ncclbench.cli.options import Decorated, option, seed_choice, under
+from ncclbench.cli.declaring import Decorated, option, under
+from ncclbench.cli.options import (
+    backends_choice,
+    seed_choice,
+)
 from ncclbench.cli.programs import run_program
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
@@ -37,7 +41,7 @@ def search_options(passes: int) -> Callable[[Decorated], Decorated]:
     """Options of every search; ``passes`` is how many there are where nothing is said."""
     which = under(
         "Which links",
-        option("--backends", metavar="X", otherwise="nccl2 on CUDA, else gloo", help="The backend, one."),
+        backends_choice("The backend, one.", metavar="X"),
         option(
             "--level",
             metavar="rank|host",

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ncclbench.cli.declaring import SectionedCommand, typed_options
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
-    SectionedCommand,
     arm_options,
+    arms_from,
     exit_zero_option,
     json_option,
     launch_options,
@@ -25,7 +26,6 @@ from ncclbench.cli.options import (
     run_options,
     selection_from,
     selection_options,
-    typed_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.planned import plan_from_file, plan_option
@@ -38,9 +38,11 @@ from ncclbench.errors import (
     NcclbenchError,
     RequestError,
 )
-from ncclbench.plan.arms import arms_device, parse_arms
+from ncclbench.plan.arms import arms_device
 from ncclbench.plan.build import build_plan
+from ncclbench.plan.environments import check_environments
 from ncclbench.plan.model import Device, Plan
+from ncclbench.plan.runnable import check_arm
 from ncclbench.supervise.launcher import Seat, find_seat
 from ncclbench.tables.topologies import Placement
 from ncclbench.terminal.streams import show
@@ -51,7 +53,15 @@ if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # What --resume may stand beside: the rest is in the run.
-_BESIDE_RESUME = {"--resume", "--flight-recorder", "--require", "--unclear", "--json", "--exit-zero"}
+_BESIDE_RESUME = {
+    "--resume",
+    "--arm-env",
+    "--flight-recorder",
+    "--require",
+    "--unclear",
+    "--json",
+    "--exit-zero",
+}
 # And --plan: the rest is in the file.
 _BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", "--out", "--label"}
 
@@ -95,7 +105,8 @@ def command(ctx: click.Context, /, **params: Any) -> int:
             placed = _plan(params, seat, job.placement())
         return _lead(job, work or _prepare(placed, seat, params), params)
 
-    return run_job("sweep", seat, work.plan.nranks if work else 0, params["as_json"], lead)
+    nranks = work.plan.nranks if work else 0
+    return run_job("sweep", seat, nranks, params["as_json"], lead, params["arm_env"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +129,11 @@ def _prepare(plan: Plan | None, seat: Seat | None, params: Mapping[str, Any]) ->
     if plan is None:
         former = _former(Path(params["resume"]))
         _check_world(former, seat)
+        for arm in former.plan.arms:
+            check_arm(arm)
+        check_environments(former.plan.arms, params["arm_env"] or {})
         return _Work(former.plan, former, RunFolder.reopen(former.folder))
+    check_environments(plan.arms, params["arm_env"] or {})
     return _Work(plan, None, new_run_folder(params["out"], params["label"]))
 
 
@@ -147,7 +162,7 @@ def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | N
     if params["plan"] is not None:
         return plan_from_file(Path(params["plan"]), seat, params["nproc_per_node"], placement)
     machine: Device = "cuda" if count_gpus() else "cpu"
-    arms = parse_arms(params["backends"], params["arms"], machine)
+    arms = arms_from(params, machine)
     nranks = rank_count(seat, params["nproc_per_node"])
     return build_plan(
         selection_from(params),

@@ -10,34 +10,34 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import run_job
 from ncclbench.cli.options import (
-    SectionedCommand,
+    backends_choice,
     exit_zero_option,
     folder_choices,
     json_option,
-    option,
     seed_choice,
-    under,
+    where_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.arms import arms_device, parse_arms
-from ncclbench.plan.machine import available_bytes
+from ncclbench.plan.machine import available_bytes, rounded_bytes
 from ncclbench.plan.weights import parse_weights
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.transfers import TRANSFERS
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm, Device
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
     from ncclbench.supervise.launcher import Seat
+    from ncclbench.supervise.transferring import Had
 
 _USUAL_RANKS = 3
 # What a rank holds: the weights, and what they are checked against.
@@ -66,12 +66,7 @@ moved_options = under(
         parse=values.named(TRANSFERS, "way"),
         help=f"Of {', '.join(TRANSFERS)}, separated by commas.",
     ),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Process groups for the two-sided ways, interleaved.",
-    ),
+    backends_choice("Process groups for the two-sided ways, interleaved."),
 )
 
 method_options = under(
@@ -107,31 +102,16 @@ method_options = under(
     ),
 )
 
-where_options = under(
-    "Where it runs",
-    option(
-        "--nproc-per-node",
-        metavar="N",
-        otherwise="GPUs, else 3",
-        parse=values.whole(2, 4096),
-        help="Ranks on this machine, where no torchrun, srun or mpirun says it.",
-    ),
-    option("--share-gpu", flag=True, help="Let ranks share a GPU (NCCL 2.30 or later); no bandwidth then."),
-    option(
-        "--timeout",
-        metavar="TIME",
-        default="60s",
-        parse=parse_seconds,
-        help="After so long without progress a rank is called hung.",
-    ),
-)
-
 
 @click.command("transport", cls=SectionedCommand, epilog="Example: ncclbench transport --weights 1G --faults")
 @moved_options
 @method_options
 @under("What is kept", *folder_choices, recorder_choice)
-@where_options
+@where_options(
+    "GPUs, else 3",
+    least=2,
+    hung="After so long without progress a rank is called hung; one transfer must take less.",
+)
 @json_option
 @exit_zero_option
 def command(**params: Any) -> int:
@@ -183,21 +163,17 @@ def _refuse_what_does_not_fit(params: Mapping[str, Any], device: Device, local_r
     needed, available = _COPIES * sum(params["weights"]) * local_ranks, available_bytes()
     if device == "cpu" and available is not None and needed > available:
         raise RequestError(
-            f"{local_ranks} ranks with {_gib(sum(params['weights']))} of weights, twice each, need "
-            f"{_gib(needed)} of memory, this host has {_gib(available)} available: "
+            f"{local_ranks} ranks with {rounded_bytes(sum(params['weights']))} of weights, twice each, need "
+            f"{rounded_bytes(needed)} of memory, this host has {rounded_bytes(available)} available: "
             "lower --weights or --generators"
         )
-
-
-def _gib(nbytes: int) -> str:
-    return f"{nbytes / 2**30:.3g} GiB"
 
 
 def _lead(job: Job, arms: Sequence[Arm], params: Mapping[str, Any]) -> int:
     from ncclbench.supervise.transferring import STAGES, TransferPlan, transfer_orders
     from ncclbench.worker.protocol import Program
 
-    refused: dict[str, str] = {}
+    had: Had | None = None
     plan = TransferPlan(
         arms=tuple(arm.id for arm in arms),
         ways=params["ways"],
@@ -210,11 +186,13 @@ def _lead(job: Job, arms: Sequence[Arm], params: Mapping[str, Any]) -> int:
     )
 
     def orders(environment: dict[str, Any], keep: Any) -> Generator[dict[str, Any], Any, None]:
+        nonlocal had
         _refuse_on_gpus(environment, sum(plan.sizes))
-        refused.update((yield from transfer_orders(plan, keep, tell)))
+        had = yield from transfer_orders(plan, keep, tell)
 
     def faults(environment: dict[str, Any], keep: Any, flight: str | None) -> None:
-        _faults(job, arms[0], [way for way in plan.ways if way not in refused], keep, params)
+        if had is not None:
+            _faults(job, arms, had, keep, params)
 
     request = {
         "arms": [[arm.id, arm.backend] for arm in arms],
@@ -253,28 +231,46 @@ def _refuse_on_gpus(environment: Mapping[str, Any], nbytes: int) -> None:
         total = (rank.get("gpu") or {}).get("memory_total_bytes")
         if total is not None and _COPIES * nbytes > total:
             raise RequestError(
-                f"{_gib(nbytes)} of weights, twice, do not fit on the GPU of rank {rank['rank']} with "
-                f"{_gib(total)}: lower --weights"
+                f"{rounded_bytes(nbytes)} of weights, twice, do not fit on the GPU of rank {rank['rank']} "
+                f"with {rounded_bytes(total)}: lower --weights"
             )
 
 
-def _faults(job: Job, arm: Arm, ways: Sequence[str], keep: Any, params: Mapping[str, Any]) -> None:
-    """Every fault in every way that could be had, on this host."""
+def _faults(job: Job, arms: Sequence[Arm], had: Had, keep: Any, params: Mapping[str, Any]) -> None:
+    """Every fault in every way that could be had, on every arm that could, on this host."""
     from ncclbench.faults.transfer_cells import CELL_BYTES, FAULTS, TIMEOUT_S, run_cell
     from ncclbench.faults.transfer_rank import CellTask
+    from ncclbench.stats.transport import way_name
 
-    for way in ways:
+    backends = {arm.id: arm.backend for arm in arms}
+    for way, arm in had.entries:
         for fault in FAULTS:
-            tell(f"{way}: {fault}")
+            tell(f"{way_name(way, arm)}: {fault}")
             task = CellTask(
                 way=way,
-                arm=(arm.id, arm.backend),
+                arm=None if arm is None else (arm, backends[arm]),
+                device=had.device,
                 nbytes=min(CELL_BYTES, sum(params["weights"])),
                 timeout_s=min(TIMEOUT_S, params["timeout"]),
                 seed=params["seed"],
                 share_gpu=params["share_gpu"],
             )
             keep([run_cell(task, fault, job.signals)])
+
+
+def _with_hint(ended: NcclbenchError, timeout_s: float) -> NcclbenchError:
+    """A transfer that takes longer than the timeout looks like a hang: say so where it may be one."""
+    from ncclbench.supervise.transferring import STAGES
+
+    text = str(ended)
+    waited = f"{timeout_s:.0f} s", f"{timeout_s:g} s", f"{1e3 * timeout_s:.0f}ms"
+    if not isinstance(ended, MeasurementError) or STAGES["moving"] not in text:
+        return ended
+    if not any(words in text for words in waited):
+        return ended
+    hinting = MeasurementError(f"{text}; if one transfer of such weights may take so long, raise --timeout")
+    hinting.run = ended.run
+    return hinting
 
 
 def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
@@ -292,6 +288,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     wrong = any(row.status == "wrong" for row in rows)
     code = EXIT_BAD_ANSWER if wrong else EXIT_OK
     if ended is not None:
+        ended = _with_hint(ended, params["timeout"])
         message, code = f"{ended}; until then: {message}", ended.exit_code
     if params["as_json"]:
         rest = {

@@ -11,6 +11,7 @@ from typing import Any
 
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup, unknown
+from ncclbench.plan.environments import ArmEnvironment, parse_environment
 from ncclbench.plan.model import Injection
 from ncclbench.tables.topologies import TOPOLOGIES, Cut, parse_topology
 from ncclbench.units import parse_percent, parse_seconds
@@ -31,6 +32,17 @@ def whole(least: int, most: int = 1_000_000) -> Parse:
         return number
 
     return parse
+
+
+def environments(text: str, option: str) -> dict[str, ArmEnvironment]:
+    """Environments by name, of ``NAME=PATH`` separated by semicolons."""
+    found: dict[str, ArmEnvironment] = {}
+    for entry in filter(None, map(str.strip, text.split(";"))):
+        name, environment = parse_environment(entry, option)
+        if name in found:
+            raise RequestError(f"{option} names {name} twice")
+        found[name] = environment
+    return found
 
 
 def one_of(words: Collection[str]) -> Parse:

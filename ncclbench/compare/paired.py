@@ -28,6 +28,7 @@ from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.statistics import STATISTICS
 
+APART = "measured in processes of their own, in turns epoch by epoch"
 CORRELATED = "epochs follow their neighbours, so they are fewer facts than they seem: longer epochs, more -n"
 
 
@@ -68,7 +69,10 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """One row to be: two arms on one case; ``over_epochs`` is the ratio's series."""
+    """One row to be: two arms on one case; ``over_epochs`` is the ratio's series.
+
+    ``apart``: the arms cannot share a process, so that a few seconds lie between their parts of an epoch.
+    """
 
     entry: PlannedCase
     base_id: str
@@ -79,6 +83,7 @@ class _Comparison:
     question: Question
     over_epochs: Series | None
     stopped: str | None
+    apart: bool
 
 
 def compare_run(run: Run) -> list[dict[str, Any]]:
@@ -150,6 +155,7 @@ def _compared(
         question,
         over_epochs,
         why_stopped(run, entry),
+        base_arm.can_share != new_arm.can_share,
     )
 
 
@@ -215,7 +221,7 @@ def _times(comparison: _Comparison, verdict: Verdict) -> Times:
 
 def _note(comparison: _Comparison, verdict: Verdict) -> str | None:
     """Why the word is "unclear", and what to know of the ratio beside it; None where there is nothing."""
-    notes = [verdict.note]
+    notes = [verdict.note, APART if comparison.apart and comparison.base.units else None]
     over_epochs = comparison.over_epochs
     if over_epochs is not None and over_epochs.drifts:
         notes.append(f"the ratio drifts: {over_epochs.drift:.3g}x from the first to the last epoch")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -58,6 +58,10 @@ class Steering:
     def close(self, key: str, arm: str) -> None:
         """The arm does not take the case."""
         self._closed[key].add(arm)
+
+    def taken_by(self, arms: Collection[str]) -> list[int]:
+        """Cases that one of the arms takes, by their place among the planned ones."""
+        return [course.number for key, course in self._courses.items() if set(arms) - self._closed[key]]
 
     @property
     def is_open(self) -> bool:

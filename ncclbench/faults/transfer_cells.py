@@ -44,10 +44,11 @@ def run_cell(task: CellTask, fault: Fault, signals: EndSignals, grace_s: float =
     """
     cell = _Cell(task, fault, signals, task.timeout_s + grace_s)
     outcome, said, seconds = cell.play()
-    return TransferFault(way=task.way, fault=fault, outcome=outcome, said=said, seconds=seconds)
+    arm = None if task.arm is None else task.arm[0]
+    return TransferFault(way=task.way, arm=arm, fault=fault, outcome=outcome, said=said, seconds=seconds)
 
 
-_Seen = tuple[Literal["raised", "hung", "completed", "crashed"], str, float]
+_Seen = tuple[Literal["raised", "hung", "completed", "crashed", "not-made"], str, float]
 
 
 class _Cell:
@@ -74,8 +75,11 @@ class _Cell:
             self._slots.start(range(NRANKS), Board(NRANKS), work)
             began = time.monotonic()
             up = self._take_until(lambda: self._opened == NRANKS and len(self._moved) >= _BEFORE, _START_S)
-            if not up or self._end is not None:
-                return self._said(began, "before the fault: ", not_up=not up)
+            if self._end is not None:
+                _, said, seconds = self._said(began)
+                return "not-made", said, seconds
+            if not up:
+                return "not-made", f"nothing was moved in {_START_S:g} s", time.monotonic() - began
             victim = self._slots.slots[1 - self._task.acting]
             at = time.monotonic()
             self._faulted = True
@@ -83,7 +87,7 @@ class _Cell:
             self._moved.clear()
             unnoticed = self._take_until(lambda: self._after(at) >= _AFTER, self._deadline_s)
             if self._end is not None:
-                return self._said(at, "")
+                return self._said(at)
             seconds = time.monotonic() - at
             if unnoticed:
                 return "completed", f"{_AFTER} more transfers ended as if nothing were", seconds
@@ -92,17 +96,16 @@ class _Cell:
     def _after(self, at: float) -> int:
         return sum(moved.began_s > at for moved in self._moved)
 
-    def _said(self, since: float, prefix: str, not_up: bool = False) -> _Seen:
+    def _said(self, since: float) -> _Seen:
+        """What the end was, of a cell that has one."""
         match self._end:
             case Broke():
-                return "raised", prefix + shortened(self._end.text), max(0.0, self._end.at_s - since)
+                return "raised", shortened(self._end.text), max(0.0, self._end.at_s - since)
             case Opened():
-                return "raised", prefix + shortened(str(self._end.reason)), time.monotonic() - since
-            case Exit():
+                return "raised", shortened(str(self._end.reason)), time.monotonic() - since
+            case _:
                 words = self._slots.slots[self._task.acting].last_words()
-                return "crashed", f"{prefix}{self._end}: {shortened(words)}", time.monotonic() - since
-        assert not_up
-        return "hung", f"{prefix}nothing was moved in {_START_S:g} s", time.monotonic() - since
+                return "crashed", f"{self._end}: {shortened(words)}", time.monotonic() - since
 
     def _take_until(self, done: Any, limit_s: float) -> bool:
         """Take what they say until ``done()``, the acting side's end, or for ``limit_s``."""

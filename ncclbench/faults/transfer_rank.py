@@ -12,11 +12,12 @@ from typing import Any
 import torch
 
 from ncclbench.plan.model import Arm
+from ncclbench.plan.model import Device as DeviceName
 from ncclbench.plan.weights import split_weights
 from ncclbench.tables.transfers import TRANSFERS
 from ncclbench.worker.control import ControlPlane
 from ncclbench.worker.devices import Devices
-from ncclbench.worker.groups import kind_of, open_group, prepare_environment
+from ncclbench.worker.groups import open_group, prepare_environment
 from ncclbench.worker.one_sided import OneSided
 from ncclbench.worker.probe import first_line
 from ncclbench.worker.transfer_ways import ONE_SIDED_WAYS, Shared, Way
@@ -33,13 +34,15 @@ class CellTask:
     """What both sides do.
 
     Attributes:
-        way: name in TRANSFERS; ``arm``: id and backend of what carries a two-sided way.
+        way: name in TRANSFERS; ``arm``: id and backend of what carries it, None of a one-sided one.
+        device: kind of memory that the weights are in.
         nbytes: of the weights.
         timeout_s: of the group or the transfers.
     """
 
     way: str
-    arm: tuple[str, str]
+    arm: tuple[str, str] | None
+    device: DeviceName
     nbytes: int
     timeout_s: float
     seed: int
@@ -104,11 +107,12 @@ def run_side(task: CellTask, rank: int, store: Any, pipe: Connection) -> None:
 
 
 def _open(task: CellTask, rank: int, control: ControlPlane) -> Way:
-    transfer, arm = TRANSFERS[task.way], Arm(*task.arm)
-    device = Devices(rank).get(kind_of(arm))
+    transfer = TRANSFERS[task.way]
+    device = Devices(rank).get(task.device)
     weights = Weights(split_weights(task.nbytes), task.seed, device, lambda: None)
     if transfer.transport is None:
-        group = open_group(arm, device, task.timeout_s)
+        assert task.arm is not None
+        group = open_group(Arm(*task.arm), device, task.timeout_s)
         return Shared(transfer.verb, group.group, weights, device, rank, NRANKS)
     side = OneSided(transfer.transport, rank, NRANKS, weights.tensors, task.timeout_s)
     side.meet(control.share(control.gather(side.descriptors)))

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ncclbench.errors import RequestError
 from ncclbench.names import unknown
 from ncclbench.plan.model import Arm, Device
-from ncclbench.tables.backends import find_backend
-from ncclbench.tables.settings import SETTINGS
+from ncclbench.tables.backends import BACKENDS, find_backend
+from ncclbench.tables.settings import (
+    ENVIRONMENT_MARK,
+    HIERARCHICAL,
+    SETTINGS,
+    SYMM,
+    is_variable,
+    parse_setting,
+    readers_of,
+    short_name,
+)
 
 
 def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[Arm, ...]:
@@ -31,8 +41,8 @@ def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[
     seen: Counter[str] = Counter()
     found = []
     for backend, settings in asked:
-        find_backend(backend)
-        name = "-".join([backend, *settings])
+        _check_settings(backend, settings)
+        name = "-".join([backend, *(short_name(*setting) for setting in settings.items())])
         seen[name] += 1
         found.append(Arm(name if seen[name] == 1 else f"{name}#{seen[name]}", backend, settings))
     return tuple(found)
@@ -88,9 +98,38 @@ def _entries(flag: str, text: str, separator: str) -> list[str]:
 
 def _with_settings(text: str) -> tuple[str, dict[str, str]]:
     """A backend and what stands behind it, by name."""
-    backend, *settings = text.split()
-    for name in settings:
-        if name not in SETTINGS:
-            near = f"known: {', '.join(SETTINGS)}"
-            raise RequestError(f"--arms {text!r}: {name!r} is no setting of an arm, {near}")
-    return backend, dict.fromkeys(settings, "")
+    try:
+        backend, *words = shlex.split(text)
+    except ValueError as error:
+        raise RequestError(f"--arms {text!r}: {str(error).lower()}") from None
+    settings: dict[str, str] = {}
+    for word in words:
+        name, value = parse_setting(word)
+        if name in settings:
+            raise RequestError(f"--arms {text!r} sets {name} twice")
+        settings[name] = value
+    return backend, settings
+
+
+def _check_settings(name: str, settings: Mapping[str, str]) -> None:
+    """Refuse what the backend would not heed.
+
+    Raises:
+        RequestError: a setting of another library, or two that contradict each other.
+    """
+    backend = find_backend(name)
+    family = backend.torch_name.partition("-")[0].removesuffix("2")
+    for setting in settings:
+        if setting in SETTINGS and SETTINGS[setting].nccl_only and family != "nccl":
+            raise RequestError(f"{setting} is a setting of NCCL's process groups, {name} has none such")
+        if is_variable(setting) and name in BACKENDS and family not in readers_of(setting):
+            raise RequestError(
+                f"{setting} changes nothing for {name}: {', '.join(readers_of(setting))} reads it"
+            )
+    least, most = settings.get("min_ctas"), settings.get("max_ctas")
+    if least is not None and most is not None and int(least) > int(most):
+        raise RequestError(f"min_ctas={least} is more than max_ctas={most}")
+    if len([setting for setting in settings if setting.startswith(ENVIRONMENT_MARK)]) > 1:
+        raise RequestError(f"{name} stands with two environments: an arm has one")
+    if HIERARCHICAL in settings and SYMM in settings:
+        raise RequestError("hierarchical has two communicators, symm is for one: take one of them")

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from ncclbench.tables.collectives import COLLECTIVES
-from ncclbench.tables.settings import HIERARCHICAL
+from ncclbench.tables.settings import ENVIRONMENT_MARK, HIERARCHICAL, SYMM, is_variable
 from ncclbench.tables.topologies import Groups
 
 PLAN_SCHEMA = 1
@@ -88,7 +88,8 @@ class Arm:
     Attributes:
         id: short and unique in the run, without space or colon.
         backend: name of the process group.
-        settings: what makes it another arm than its backend alone: names in SETTINGS and their values.
+        settings: what makes it another arm than its backend alone: names in SETTINGS, variables of libraries,
+            and ``@NAME`` of an environment, with their values ("" where there is none).
     """
 
     id: str
@@ -99,6 +100,27 @@ class Arm:
     def is_hierarchical(self) -> bool:
         """Whether its all_reduce goes in two tiers."""
         return HIERARCHICAL in self.settings
+
+    @property
+    def is_symmetric(self) -> bool:
+        """Whether its buffers are symmetric windows."""
+        return SYMM in self.settings
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Variables that its worker processes have beside those of every arm."""
+        return {name: value for name, value in self.settings.items() if is_variable(name)}
+
+    @property
+    def environment(self) -> str | None:
+        """Name of the environment that its workers are started in; None for this one."""
+        marked = (name for name in self.settings if name.startswith(ENVIRONMENT_MARK))
+        return next((name.removeprefix(ENVIRONMENT_MARK) for name in marked), None)
+
+    @property
+    def can_share(self) -> tuple[str | None, frozenset[tuple[str, str]]]:
+        """Equal for arms that can be measured by the same worker processes."""
+        return self.environment, frozenset(self.variables.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +212,14 @@ class Plan:
     injection: Injection | None = None
     groups: dict[str, Groups] = field(default_factory=dict)
     meshes: dict[str, tuple[tuple[str, int], ...]] = field(default_factory=dict)
+
+    @property
+    def teams(self) -> tuple[tuple[Arm, ...], ...]:
+        """The arms by who can measure them: those of a team stand side by side in the same processes."""
+        found: dict[Any, list[Arm]] = {}
+        for arm in self.arms:
+            found.setdefault(arm.can_share, []).append(arm)
+        return tuple(map(tuple, found.values()))
 
     @property
     def planned(self) -> list[Case]:

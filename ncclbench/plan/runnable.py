@@ -9,13 +9,13 @@ from collections.abc import Callable, Sequence
 from ncclbench.errors import RequestError
 from ncclbench.plan import memory
 from ncclbench.plan.machine import Machine, rounded_bytes
-from ncclbench.plan.model import Case, Device, Plan, PlannedCase
+from ncclbench.plan.model import Arm, Case, Device, Plan, PlannedCase
 from ncclbench.tables.backends import find_backend
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
-from ncclbench.tables.settings import SETTINGS, tiers
+from ncclbench.tables.settings import parse_setting, tiers
 from ncclbench.tables.topologies import WORLD, Groups, Placement, parse_topology
 from ncclbench.units import MAX_BYTES
 
@@ -41,9 +41,7 @@ def check_runnable(plan: Plan) -> None:
     for arm in plan.arms:
         if not _ARM.fullmatch(arm.id):
             raise RequestError(f"an arm is called {arm.id[:40]!r}")
-        find_backend(arm.backend)
-        if unknown := [name for name in arm.settings if name not in SETTINGS]:
-            raise RequestError(f"arm {arm.id} has an unknown setting {unknown[0][:40]!r}")
+        check_arm(arm)
     keys = set()
     for entry in plan.cases:
         if entry.case.key in keys:
@@ -86,6 +84,23 @@ def check_hosts(plan: Plan, place: Placement, device: Device, machine: Machine, 
             f"its largest case needs {rounded_bytes(plan.bytes_per_rank)} per rank, which "
             f"{machine.shortage(device, local_ranks)}: plan it anew for this machine"
         )
+
+
+def check_arm(arm: Arm) -> None:
+    """Refuse settings that no command line gives: what a file holds may have been written by anybody.
+
+    Raises:
+        RequestError: such a one, or an unknown backend.
+    """
+    find_backend(arm.backend)
+    for name, value in arm.settings.items():
+        word = f"{name}={value}" if value else name
+        try:
+            is_one = parse_setting(word) == (name, value)
+        except RequestError as error:
+            raise RequestError(f"arm {arm.id}: {str(error)[:200]}") from None
+        if not is_one:
+            raise RequestError(f"arm {arm.id} has an unknown setting {word[:40]!r}")
 
 
 def _check_numbers(plan: Plan) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from ncclbench.errors import RequestError
 from ncclbench.units import format_bytes, parse_bytes
@@ -10,9 +11,17 @@ from ncclbench.units import format_bytes, parse_bytes
 # A run of more sizes than this is a typing error (-f 1.0001), not a sweep anybody waits for.
 MAX_SIZES = 2000
 
-DEFAULT_MIN = "8"
-DEFAULT_MAX = "64M"
-DEFAULT_FACTOR = "2"
+
+@dataclass(frozen=True, slots=True)
+class UsualSizes:
+    """A command's range where nothing is asked for: as typed after -b, -e and -f."""
+
+    smallest: str = "8"
+    largest: str = "64M"
+    factor: str = "2"
+
+
+SWEEP_SIZES = UsualSizes()
 
 _FACTOR = re.compile(r"\d+(?:\.\d+)?|\.\d+", re.ASCII)
 
@@ -23,6 +32,7 @@ def parse_sizes(
     max_bytes: str | None = None,
     step_factor: str | None = None,
     step_bytes: str | None = None,
+    usual: UsualSizes = SWEEP_SIZES,
 ) -> tuple[int, ...]:
     """The sizes asked for in bytes, ascending and distinct; arguments as typed, None where not given.
 
@@ -33,8 +43,8 @@ def parse_sizes(
         if any(value is not None for value in (min_bytes, max_bytes, step_factor, step_bytes)):
             raise RequestError("--sizes lists every size: leave out -b, -e, -f and -i")
         return _listed(sizes)
-    low = parse_bytes(DEFAULT_MIN if min_bytes is None else min_bytes, "-b/--min-bytes")
-    high = parse_bytes(DEFAULT_MAX if max_bytes is None else max_bytes, "-e/--max-bytes")
+    low = parse_bytes(usual.smallest if min_bytes is None else min_bytes, "-b/--min-bytes")
+    high = parse_bytes(usual.largest if max_bytes is None else max_bytes, "-e/--max-bytes")
     if low > high:
         asked = "" if max_bytes is not None else " (the default)"
         raise RequestError(
@@ -45,7 +55,7 @@ def parse_sizes(
         if step_factor is not None:
             raise RequestError("-f/--step-factor and -i/--step-bytes contradict each other: give one")
         return _by_step(low, high, parse_bytes(step_bytes, "-i/--step-bytes"))
-    return _by_factor(low, high, DEFAULT_FACTOR if step_factor is None else step_factor)
+    return _by_factor(low, high, usual.factor if step_factor is None else step_factor)
 
 
 def _listed(text: str) -> tuple[int, ...]:

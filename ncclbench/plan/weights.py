@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,8 +15,11 @@ from ncclbench.units import MAX_BYTES, format_bytes, parse_bytes
 # bfloat16, as weights are usually sent.
 _ITEMSIZE = 2
 _VOCABULARY = 32_000
-MOST_TENSORS = 20_000
-_MOST_FILE_BYTES = 4 << 20
+# Models of many experts have some 100,000.
+MOST_TENSORS = 200_000
+_MOST_MADE = 20_000
+_MOST_FILE_BYTES = 16 << 20
+_LONGEST_SHOWN = 80
 
 _SHAPE = re.compile(r"(\d{1,12}(?:x\d{1,12})+)(?:\s+(\S+))?", re.IGNORECASE)
 
@@ -60,7 +64,7 @@ def split_weights(nbytes: int) -> list[int]:
     embedding = min(_VOCABULARY * norm, nbytes // 4)
     layers = (nbytes - embedding - norm) // sum(layer)
     # A model of so many layers would have wider ones; the list of tensors stays short.
-    layers = min(layers, (MOST_TENSORS - 2) // len(layer))
+    layers = min(layers, (_MOST_MADE - 2) // len(layer))
     embedding = nbytes - norm - layers * sum(layer)
     return [embedding, *(layer * layers), norm]
 
@@ -71,27 +75,40 @@ def parse_weights(text: str, option: str) -> list[int]:
     Raises:
         RequestError: neither a size nor a file, or a line of the file says nothing.
     """
+    if not text.strip():
+        raise RequestError(f"{option} is empty: write bytes like 1G, or name a file")
     try:
         return split_weights(parse_bytes(text, option))
     except RequestError as error:
-        if not Path(text).exists():
-            if re.match(r"[\d.]", text.strip()):
+        if not _exists(text):
+            if re.match(r"[\d.]", text.strip()) and len(text) <= _LONGEST_SHOWN:
                 raise
             raise RequestError(
-                f"{option} {text!r} is neither a size nor a file: write bytes like 1G, or name a file"
+                f"{option} {_quoted(text)} is neither a size nor a file: write bytes like 1G, or name a file"
             ) from error
     return _read(Path(text), option)
+
+
+def _exists(name: str) -> bool:
+    """Whether there is such a file, as far as that can be told: no file has a name that is too long."""
+    try:
+        return Path(name).exists()
+    except OSError as error:
+        return error.errno != errno.ENAMETOOLONG
 
 
 def _read(path: Path, option: str) -> list[int]:
     try:
         if not path.is_file():
             raise RequestError(f"{option} {path} is no file: name one with a size or shape a line")
-        if path.stat().st_size > _MOST_FILE_BYTES:
+        with path.open("rb") as file:
+            # Its size is not asked for: files of /proc have none.
+            data = file.read(_MOST_FILE_BYTES + 1)
+        if len(data) > _MOST_FILE_BYTES:
             raise RequestError(
                 f"{option} {path} is larger than {format_bytes(_MOST_FILE_BYTES)}: no list of tensors"
             )
-        text = path.read_text(encoding="utf-8")
+        text = data.decode("utf-8")
     except OSError as error:
         raise RequestError(f"{option} {path} cannot be read: {error.strerror}") from None
     except UnicodeError:
@@ -115,6 +132,8 @@ def _sizes(text: str, where: str) -> Iterator[int]:
 
 def _tensor_bytes(entry: str, where: str) -> int:
     match = _SHAPE.fullmatch(entry)
+    if match is None and len(entry) > _LONGEST_SHOWN:
+        raise RequestError(f"{where} {_quoted(entry)} is neither a size nor a shape: write 16M or 4096x4096")
     if match is None:
         return parse_bytes(entry, where)
     try:
@@ -126,5 +145,9 @@ def _tensor_bytes(entry: str, where: str) -> int:
         elements *= int(extent)
     nbytes = elements * itemsize
     if not 0 < nbytes < MAX_BYTES:
-        raise RequestError(f"{where} {entry!r} is {nbytes} bytes: take 1 byte to 64T")
+        raise RequestError(f"{where} {_quoted(entry)} is {nbytes} bytes: take 1 byte to 64T")
     return nbytes
+
+
+def _quoted(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}...")

@@ -145,7 +145,7 @@ def _ratio_plot(rows: list[Row], look: Look) -> Plot:
     for row in rows:
         ends += [value for value in (row["ci_low"], row["ci_high"]) if value]
     layout = {
-        "xaxis": size_axis(margins),
+        "xaxis": size_axis(margins, shifts),
         "yaxis": ratio_axis(ends, "new time / base time", points=[row["ratio"] for row in rows]),
         "shapes": [unity_line()],
         "showlegend": len(by_arm) > 1,

@@ -93,8 +93,12 @@ def rounded(values: Iterable[float]) -> list[float]:
     return [float(f"{value:.5g}") for value in values]
 
 
-def size_axis(sizes: Iterable[int]) -> Axis:
-    """A logarithmic axis of message sizes, ticks at powers of two in nccl-tests' words."""
+def size_axis(sizes: Iterable[int], shifts: Sequence[float] = (1.0,)) -> Axis:
+    """A logarithmic axis of message sizes, ticks at powers of two in nccl-tests' words.
+
+    Args:
+        shifts: factors from ``side_by_side`` that points on it are moved by, for which it has room.
+    """
     present = sorted(set(sizes))
     low, high = math.floor(math.log2(present[0])), math.ceil(math.log2(present[-1]))
     step = max(1, math.ceil((high - low) / (_MOST_TICKS - 1)))
@@ -105,7 +109,10 @@ def size_axis(sizes: Iterable[int]) -> Axis:
         "title": {"text": "message size (bytes)"},
         "tickvals": ticks,
         "ticktext": [format_bytes(tick) for tick in ticks],
-        "range": [math.log10(present[0]) - margin, math.log10(present[-1]) + margin],
+        "range": [
+            math.log10(present[0] * min(shifts)) - margin,
+            math.log10(present[-1] * max(shifts)) + margin,
+        ],
     }
 
 

@@ -16,16 +16,12 @@ from ncclbench.report.figures import (
 )
 from ncclbench.report.model import Row, Series, numbered_series
 from ncclbench.report.text import rate_text, tick, time_text
+from ncclbench.stats.p2p import way_words
 from ncclbench.units import format_bytes
 
 _HEIGHT_PX = 330
 
 Text = Callable[[float], str]
-
-
-def way_words(row: Row) -> str:
-    """A way with its direction."""
-    return f"{row['way']}, both ways" if row["both"] else str(row["way"])
 
 
 def latency_figure(rows: Sequence[Row], name: str) -> Figure | None:

@@ -16,10 +16,11 @@ from ncclbench.store.model import Run
 from ncclbench.store.overlaps import OverlapCase, OverlapSkip, OverlapTimes
 
 # What rows are about; both are held against communication and compute alone.
-TOGETHER, SERIAL = "together", "serial"
+ARMS = TOGETHER, SERIAL = "together", "serial"
 
-# Nothing can hide where one comes after the other. What the control reads is what the method gets wrong here.
-MOST_OF_CONTROL = 0.1
+# Nothing can hide where one comes after the other, and nowhere more than all of the shorter. What is read
+# beyond that is what the method gets wrong here: with more than this it tells nothing.
+MOST_ERROR = 0.1
 
 Floats = NDArray[np.float64]
 Row = dict[str, Any]
@@ -107,17 +108,22 @@ def overlap_rows(run: Run) -> list[Row]:
             skipped[result.case] = result
     no_figure = why_no_figure(run)
     rows: list[Row] = []
-    for lines in measured.values():
-        rows += _measured_rows(list(lines.values()), no_figure)
+    for case, lines in measured.items():
+        skip = skipped.get(case)
+        failure = skip.reason if skip is not None and skip.status == "failed" else None
+        rows += _measured_rows(list(lines.values()), no_figure, failure)
     for case, skip in skipped.items():
         if case not in measured:
-            rows += [_row(skip, arm, run.plan.nranks) | _not_measured(skip) for arm in (TOGETHER, SERIAL)]
+            why = {"status": skip.status, "reason": skip.reason}
+            rows += [_row(skip, arm, run.plan.nranks) | why for arm in ARMS]
     return rows
 
 
-def _measured_rows(lines: Sequence[OverlapTimes], no_figure: str | None) -> list[Row]:
+def _measured_rows(lines: Sequence[OverlapTimes], no_figure: str | None, failure: str | None) -> list[Row]:
+    """Both rows of a case; ``failure``: why a later epoch of it was not measured, None where all were."""
     first = lines[0]
     wrong, compute_wrong = sum(line.wrong for line in lines), max(line.compute_wrong for line in lines)
+    status = "wrong" if wrong or compute_wrong else "ok" if failure is None else "failed"
     shared = {
         "implementation": first.implementation,
         "length": first.length,
@@ -127,26 +133,29 @@ def _measured_rows(lines: Sequence[OverlapTimes], no_figure: str | None) -> list
         "compute_us": _median(lines, "compute"),
         "wrong": wrong,
         "compute_wrong": compute_wrong,
-        "status": "wrong" if wrong or compute_wrong else "ok",
+        "status": status,
     }
     found = {arm: mean_over_epochs(np.median(efficiency(line, arm)) for line in lines) for arm in ARMS}
-    reason = _wrong_words(wrong, compute_wrong) or no_figure or _control_words(found[SERIAL])
+    reason = (
+        _wrong_words(wrong, compute_wrong)
+        or (None if failure is None else f"in epoch {len(lines) + 1}: {failure}")
+        or no_figure
+        or _control_words(found[SERIAL])
+        or _excess_words(found[TOGETHER])
+    )
     rows = []
     for arm, estimate in found.items():
         own = {
             "together_us": _median(lines, arm),
             "exposed_us": _exposed_us(lines, arm),
-            **_named("efficiency", None if shared["status"] == "wrong" else estimate, interval=""),
+            **_named("efficiency", None if status == "wrong" else estimate, interval=""),
             "meaningful": reason is None,
             "reason": reason,
         }
-        for of in ("comm", "compute") if arm == TOGETHER and shared["status"] == "ok" else ():
+        for of in ("comm", "compute") if arm == TOGETHER and status != "wrong" else ():
             own |= _named(f"{of}_slowdown", _slowdown(lines, of))
         rows.append(_row(first, arm, first.nranks) | shared | own)
     return rows
-
-
-ARMS = (TOGETHER, SERIAL)
 
 
 def _row(case: OverlapCase, arm: str, nranks: int) -> Row:
@@ -185,10 +194,6 @@ def _named(name: str, estimate: Estimate | None, interval: str | None = None) ->
     return {name: value, f"{prefix}ci_low": low, f"{prefix}ci_high": high}
 
 
-def _not_measured(skip: OverlapSkip) -> Row:
-    return {"status": skip.status, "reason": skip.reason}
-
-
 def _median(lines: Sequence[OverlapTimes], part: str) -> float:
     return float(np.median([np.median(times_us(line, part)) for line in lines]))
 
@@ -219,7 +224,15 @@ def _wrong_words(wrong: int, compute_wrong: int) -> str | None:
 def _control_words(control: Estimate | None) -> str | None:
     if control is None:
         return "its times are below what the clock can tell"
-    if abs(control.value) > MOST_OF_CONTROL:
+    if abs(control.value) > MOST_ERROR:
         read = f"the serial control reads {control.value:.2f} where nothing can hide"
         return f"{read}: its times are too short or too noisy here"
+    return None
+
+
+def _excess_words(together: Estimate | None) -> str | None:
+    """Both at once cannot be over sooner than the longer of the two alone."""
+    if together is not None and together.value > 1 + MOST_ERROR:
+        read = f"it reads {together.value:.2f} where no more than 1 can hide"
+        return f"{read}: the longer of the two took less beside the other than alone, by noise"
     return None

@@ -16,6 +16,9 @@ from ncclbench.tables.backends import BACKENDS
 CORES_PER_RANK = 2
 
 _INTERFACE = "GLOO_SOCKET_IFNAME"
+# With them the host waits for one of the two before it can issue the other.
+_BLOCKING = ("TORCH_NCCL_BLOCKING_WAIT", "CUDA_LAUNCH_BLOCKING")
+_OFF = ("", "0", "n", "no", "f", "false", "off")
 
 # As ``describe_share`` writes them.
 _CORES = re.compile(r"\d{1,5}(-\d{1,5})?(,\d{1,5}(-\d{1,5})?){0,9999}", re.ASCII)
@@ -33,7 +36,9 @@ def why_no_figure(run: Run) -> str | None:
         return "the run does not say where it ran"
     if any(str(rank.get("device")).startswith("cuda") for rank in ranks):
         gpus = {(rank["host"], _gpu(rank)) for rank in ranks}
-        return f"{len(ranks)} ranks share {len(gpus)} GPUs" if len(gpus) < len(ranks) else None
+        if len(gpus) < len(ranks):
+            return f"{len(ranks)} ranks share {len(gpus)} GPUs"
+        return _what_blocks(ranks)
     hosts: dict[int, list[Mapping[str, Any]]] = defaultdict(list)
     for rank in ranks:
         hosts[rank["host"]].append(rank)
@@ -54,6 +59,15 @@ def why_no_figure(run: Run) -> str | None:
                 f"rank {members[0]['rank']}'s host has {cores:g} cores for {len(members)} ranks: each needs "
                 f"{CORES_PER_RANK}, one that computes and one that communicates, so the two contend"
             )
+    return None
+
+
+def _what_blocks(ranks: Sequence[Mapping[str, Any]]) -> str | None:
+    for rank in ranks:
+        for name in _BLOCKING:
+            value = _variable(rank, name) or ""
+            if value.strip().lower() not in _OFF:
+                return f"{name}={value} makes the host wait before it issues both: unset it"
     return None
 
 

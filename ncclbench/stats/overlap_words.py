@@ -49,8 +49,10 @@ def beside(row: Row, short: bool = False) -> str:
 
 
 def number(value: float | None) -> str:
-    """An efficiency or a slowdown: two decimals, never -0.00."""
-    return "-" if value is None else f"{round(value, 2) + 0.0:.2f}"
+    """An efficiency or a slowdown: two decimals, never -0.00; none where they would tell nothing."""
+    if value is None:
+        return "-"
+    return f"{round(value, 2) + 0.0:.2f}" if abs(value) < 100 else f"{value:.0f}"
 
 
 def interval(row: Row) -> str:
@@ -64,8 +66,8 @@ def _sentence(who: str, rows: Sequence[Row]) -> str:
     good = [row for row in rows if row["arm"] == TOGETHER and row["efficiency"] is not None]
     figures = [row for row in good if row["meaningful"]]
     if not figures:
-        reasons = Counter(row["reason"] for row in rows if row["reason"]).most_common(1)
-        return f"{who}: no overlap figure: {reasons[0][0] if reasons else 'nothing was measured'}"
+        most_told = Counter(row["reason"] for row in rows if row["reason"]).most_common(1)
+        return f"{who}: no overlap figure: {most_told[0][0] if most_told else 'nothing was measured'}"
     least, most = (choose(figures, key=lambda row: row["efficiency"]) for choose in (min, max))
     if least is most:
         within = f"; {interval(most)}" if interval(most) else ""
@@ -78,6 +80,8 @@ def _sentence(who: str, rows: Sequence[Row]) -> str:
     controls = [row["efficiency"] for row in rows if row["arm"] == SERIAL and row["meaningful"]]
     ends = dict.fromkeys(map(number, (min(controls), max(controls))))
     said += f", serial control {' to '.join(ends)}"
+    if least["efficiency"] < 0:
+        said += "; below 0 both at once take longer than one after the other"
     if len(figures) < len(good):
         said += f"; {len(good) - len(figures)} of {len(good)} cases are no overlap figure"
     return f"{who}: {said}"

@@ -21,6 +21,7 @@ from ncclbench.store.p2p import (
 from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.semantics import SEMANTICS
 from ncclbench.tables.ways import WAYS
+from ncclbench.units import format_bytes
 
 # Of fewer epochs a t interval says nothing: of two it is a factor of thousands wide.
 FEWEST_EPOCHS = 3
@@ -101,7 +102,8 @@ def way_rows(lines: Sequence[WayTimes], arms: dict[str, ArmFound] | None = None)
     for (way, arm, nbytes, both), own in _grouped(lines, "way", "arm", "nbytes", "both").items():
         messages = own[0].messages
         there = _over_epochs([line.there_us for line in own])
-        trips = 2 if way in WAYS and WAYS[way].round_trip else 1
+        round_trip = way in WAYS and WAYS[way].round_trip
+        trips = 2 if round_trip else 1
         latency_us = there["median_us"] / trips
         rows.append(
             {
@@ -111,6 +113,7 @@ def way_rows(lines: Sequence[WayTimes], arms: dict[str, ArmFound] | None = None)
                 "nbytes": nbytes,
                 "both": both,
                 "messages": messages,
+                "round_trip": round_trip,
                 "n": sum(len(line.total_us) for line in own),
                 "epochs": len(own),
                 "host_us": _over_epochs([line.host_us for line in own])["median_us"],
@@ -126,8 +129,44 @@ def way_rows(lines: Sequence[WayTimes], arms: dict[str, ArmFound] | None = None)
     return rows
 
 
+def way_words(row: Row) -> str:
+    """A way with its direction: "isend", "isend, both ways"."""
+    return f"{row['way']}, both ways" if row["both"] else str(row["way"])
+
+
+def size_words(nbytes: int) -> str:
+    """A size in a sentence: "1 byte", "8 bytes", "64K"."""
+    text = format_bytes(nbytes)
+    return f"{text} byte{'s' if nbytes != 1 else ''}" if text.isdigit() else text
+
+
+def by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """Rows by the arm they are of, in the order in which arms first come."""
+    arms: dict[str, list[Row]] = {}
+    for row in rows:
+        arms.setdefault(row["arm"], []).append(row)
+    return arms
+
+
+def quotable(rows: Sequence[Row]) -> tuple[Row, Row] | None:
+    """The rows of one arm that its latency and its bandwidth are quoted from; None where it has none.
+
+    Latency: the smallest message that comes back, since there one clock reads both ends; where none did, the
+    smallest that goes one way, which is not free of how the ranks left the fence.
+    """
+    one_way = [row for row in rows if not row["both"] and row["bandwidth_GBs"] is not None]
+    if not one_way:
+        return None
+    nearest = min(one_way, key=lambda row: (not row["round_trip"], row["nbytes"], row["latency_us"]))
+    return nearest, max(one_way, key=lambda row: row["bandwidth_GBs"])
+
+
 def first_rows(lines: Sequence[FirstCalls]) -> list[Row]:
-    """One row per arm and peer: the first message in a fresh group against later ones."""
+    """One row per arm and peer: the first message in a fresh group against later ones.
+
+    ``cold_us``: what making the group and the first message took together, which is what backends that pay
+    at different moments are compared by.
+    """
     rows = []
     for (arm, src, dst), own in _grouped(lines, "arm", "src", "dst").items():
         first, later = [line.first_us for line in own], _over_epochs([line.later_us for line in own])
@@ -142,6 +181,7 @@ def first_rows(lines: Sequence[FirstCalls]) -> list[Row]:
                 "init_us": median(line.init_us for line in own),
                 "first_us": first_us,
                 "first_worst_us": max(first),
+                "cold_us": median(line.init_us + line.first_us for line in own),
                 "later_us": later["median_us"],
                 "ratio": first_us / later["median_us"] if later["median_us"] else None,
             }
@@ -152,7 +192,8 @@ def first_rows(lines: Sequence[FirstCalls]) -> list[Row]:
 def ordering_rows(cells: Sequence[OrderingCell]) -> list[Row]:
     """One row per order and arm: what became of it, and the smallest size that did not complete.
 
-    A cell that was seen twice counts as it was seen last. Sizes between two that completed were not tried.
+    ``stood``: of that size, where each rank stood or what it raised. A cell that was seen twice counts as it
+    was seen last. Sizes between two that completed were not tried.
     """
     rows = []
     for (order, arm), own in _grouped(cells, "order", "arm").items():
@@ -171,6 +212,7 @@ def ordering_rows(cells: Sequence[OrderingCell]) -> list[Row]:
                 "completed_to_nbytes": max(
                     (size for size in good if bad is None or size < bad.nbytes), default=None
                 ),
+                "stood": "" if bad is None else _stood(bad),
                 "cells": [
                     {
                         "nbytes": cell.nbytes,
@@ -185,6 +227,10 @@ def ordering_rows(cells: Sequence[OrderingCell]) -> list[Row]:
             }
         )
     return rows
+
+
+def _stood(cell: OrderingCell) -> str:
+    return ", ".join(f"rank {rank} {said}" for rank, said in cell.said.items())
 
 
 def peer_rows(lines: Sequence[PeerTimes]) -> list[Row]:
@@ -231,6 +277,24 @@ def _serial_ratio(line: PeerTimes) -> float | None:
     return median(line.total_us) / serial_us if serial_us > 0 else None
 
 
+@dataclass(frozen=True, slots=True)
+class Outcomes:
+    """Questions of the self-test by what came of them, on whatever arm; names in SEMANTICS, each once."""
+
+    asked: list[str]
+    otherwise: list[str]
+    unanswered: list[str]
+
+
+def outcomes_of(rows: Sequence[Row]) -> Outcomes:
+    """Of rows of the self-test; a question that has nothing to ask here counts nowhere."""
+
+    def named(*outcomes: str) -> list[str]:
+        return list(dict.fromkeys(row["check"] for row in rows if row["outcome"] in outcomes))
+
+    return Outcomes(named("as-documented", "otherwise"), named("otherwise"), named("unanswered"))
+
+
 def _semantics(check: SemanticsCheck) -> Row:
     question = SEMANTICS.get(check.check)
     return {
@@ -238,6 +302,7 @@ def _semantics(check: SemanticsCheck) -> Row:
         "arm": check.arm,
         "question": question.question if question else None,
         "documented": question.documented if question else None,
+        "silent": question is not None and question.silent,
         "outcome": check.outcome,
         "said": check.said,
         "value": check.value,

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ncclbench.stats.transport import Ratio, WayRow, fastest
 from ncclbench.store.transfers import TransferFault
+from ncclbench.units import format_digits
 
 TimeText = Callable[[float], str]
 
@@ -25,34 +26,54 @@ FROZEN = (
     "where generators read."
 )
 
+LEGEND = (
+    "All hold: until the last generator holds every byte and knows it. GB/s: the weights, once, over that "
+    "time, however many generators there are. Over bcast: ratio of these times to that of broadcast, below 1 "
+    "is faster. Held: for so long the trainer, and a generator, could do nothing else."
+)
+
 _OUTCOMES = {
     "raised": "an error",
     "hung": "HUNG",
     "completed": "nothing noticed",
     "crashed": "CRASHED",
+    "not-made": "not made",
 }
 _FAULTS = {"peer-dies": "peer killed", "timeout": "peer stopped"}
 
 
+def count_text(number: int, noun: str) -> str:
+    """``1 tensor``, ``1,200 tensors``."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def generators_text(row: WayRow) -> str:
     """``2 generators``."""
-    return f"{row.generators} generator{'' if row.generators == 1 else 's'}"
+    return count_text(row.generators or 0, "generator")
 
 
-def times_text(ratio: float) -> str:
-    """A ratio of times below or above 1 in words: 3.1x faster, 1.2x slower."""
-    return f"{1 / ratio:.2g}x faster" if ratio < 1 else f"{ratio:.2g}x slower"
+def than_text(against: Ratio) -> str:
+    """A ratio of times in words: ``3.1x faster than broadcast``, ``1.02x slower than broadcast``."""
+    times = max(against.ratio, 1 / against.ratio)
+    if times < 1.005:
+        return f"as fast as {against.base}"
+    text = format_digits(times, 3 if times < 1.1 else 2)
+    return f"{text}x {'faster' if against.ratio < 1 else 'slower'} than {against.base}"
+
+
+def ratio_text(ratio: float) -> str:
+    """``0.33x``, ``0.0021x``."""
+    return f"{ratio:.2f}x" if ratio >= 0.1 else f"{format_digits(ratio, 2)}x"
 
 
 def against_text(against: Ratio) -> str:
-    """A way against broadcast: ``3.1x faster than broadcast on gloo (0.32x the time, 0.29x to 0.36x)``."""
+    """``3.1x faster than broadcast (0.32x the time, 0.29x to 0.36x)``; no such word where that is unclear."""
     interval = ""
     if against.low is not None and against.high is not None:
-        interval = f", {against.low:.2f}x to {against.high:.2f}x"
-    unsure = "" if against.verdict != "unclear" else "; unclear"
-    return (
-        f"{times_text(against.ratio)} than {against.base} ({against.ratio:.2f}x the time{interval}{unsure})"
-    )
+        interval = f", {ratio_text(against.low)} to {ratio_text(against.high)}"
+    if against.verdict == "unclear":
+        return f"{ratio_text(against.ratio)} the time of {against.base}{interval} (unclear)"
+    return f"{than_text(against)} ({ratio_text(against.ratio)} the time{interval})"
 
 
 def sentence(row: WayRow, time_text: TimeText) -> str:
@@ -87,9 +108,10 @@ def headline(rows: Sequence[WayRow], time_text: TimeText) -> str:
     if best is None or best.total_us is None or best.trainer_us is None:
         return "no weights were moved"
     found = f"takes {time_text(best.total_us.median)}"
-    if best.against is not None:
-        unsure = " (unclear)" if best.against.verdict == "unclear" else ""
-        found = f"is {times_text(best.against.ratio)} than {best.against.base}{unsure}"
+    if best.against is not None and best.against.verdict == "unclear":
+        found += f", {against_text(best.against)},"
+    elif best.against is not None:
+        found = f"is {than_text(best.against)}"
     held = f"holds the trainer up for {time_text(best.trainer_us.median)}{_frozen(best, time_text)}"
     return f"{best.kind} {best.name} to {generators_text(best)} {found} and {held}"
 
@@ -110,7 +132,7 @@ def why_not_twice(rows: Sequence[WayRow], cores: float | None) -> str | None:
     if cores is not None:
         share = f" They have {cores:g} core{'' if cores == 1 else 's'} between them here."
     return (
-        f"{best.name} is {times_text(best.against.ratio)} than {best.against.base}, not twice as fast: "
+        f"{best.name} is {than_text(best.against)}, not twice as fast: "
         f"the kernel copies all bytes once for each of {generators_text(best)}, no faster than memory is, "
         "and those that copy may wait for a core; a broadcast over sockets copies more often, spread over "
         f"all ranks.{share}"

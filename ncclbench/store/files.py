@@ -46,10 +46,10 @@ def _kept(path: Path) -> tuple[str, Path | None]:
     kind = kind_of_run(folder)
     if path.name in (META_FILE, SAMPLES_FILE) and kind == "import":
         return f"import again into another folder, or remove {folder} first", None
-    if path.name in (META_FILE, SAMPLES_FILE) and kind in ("matrix", "suspects"):
-        return f"what was measured is shown by ncclbench report {folder}; search again elsewhere", folder
-    if path.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE) and kind != "import":
+    if path.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE) and kind == "sweep":
         return f"what was measured is kept; resume with ncclbench sweep --resume {folder}", folder
     if kind is None:
         return "give the command again, or write elsewhere", None
+    if path.name in (META_FILE, SAMPLES_FILE):
+        return f"what was measured is shown by ncclbench report {folder}; measure again elsewhere", folder
     return f"the run is whole; its page is written by ncclbench report {folder}", folder

@@ -53,6 +53,19 @@ class Environment(TypedDict):
     differences: NotRequired[list[dict[str, Any]]]
 
 
+class SettingRead(TypedDict):
+    """One setting: as asked for, as found, and how that is known.
+
+    ``found`` and ``in_force`` are None where nothing tells; else the latter is whether they agree.
+    """
+
+    name: str
+    asked: str
+    found: str | None
+    in_force: bool | None
+    how: str
+
+
 class ArmMeta(TypedDict):
     """What an arm really was."""
 
@@ -60,6 +73,8 @@ class ArmMeta(TypedDict):
     device: NotRequired[str | None]
     status: NotRequired[str]
     reason: NotRequired[str | None]
+    settings: NotRequired[list[SettingRead]]
+    algorithms: NotRequired[str | None]
 
 
 class Finding(TypedDict):

@@ -141,7 +141,7 @@ class PeerTimes(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag
         one_us: what that is held against, in turns: a single message of the same size; with ``beside`` the
             same messages without the collective.
         beside_us: the collective alone; None without one.
-        wrong: messages that arrived wrong, of those that were checked.
+        wrong: messages and results of the collective that were wrong, of those that were checked.
     """
 
     arm: Word
@@ -167,7 +167,8 @@ class SemanticsCheck(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
     Attributes:
         check: name in tables.semantics.SEMANTICS; ``arm``: id of the arm.
-        outcome: "as-documented" or "otherwise"; "not-here" where the device or backend has nothing of it.
+        outcome: "as-documented" or "otherwise"; "not-here" where the device or backend has nothing of it;
+            "unanswered" where a rank was killed or stopped from outside, or still at work at the end.
         said: what was seen, in one sentence with its numbers.
         value: the number itself (a factor, a share, microseconds or bytes), where there is one.
         leftover_processes: as in ``OrderingCell``.
@@ -175,7 +176,7 @@ class SemanticsCheck(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"
 
     check: Word
     arm: Word
-    outcome: Literal["as-documented", "otherwise", "not-here"]
+    outcome: Literal["as-documented", "otherwise", "not-here", "unanswered"]
     said: _Text
     value: Rate | None = None
     leftover_processes: Index = 0

@@ -95,15 +95,18 @@ class TransferFault(msgspec.Struct, frozen=True, kw_only=True, tag_field="type",
     """What a way does when a peer dies or does not answer in the middle.
 
     Attributes:
+        arm: id of the arm whose group carried it, or None for a way that needs none.
         fault: "peer-dies": the other side was killed; "timeout": it stood still (SIGSTOP).
         outcome: what was seen on the side that is left: an error, no answer until the deadline, transfers
-            that went on as if nothing were, or the end of its own process.
+            that went on as if nothing were, or the end of its own process; "not-made": the two sides did not
+            come as far as the fault.
         said: in words; ``seconds``: until it was known.
     """
 
     way: Word
+    arm: Word | None = None
     fault: Literal["peer-dies", "timeout"]
-    outcome: Literal["raised", "hung", "completed", "crashed"]
+    outcome: Literal["raised", "hung", "completed", "crashed", "not-made"]
     said: str
     seconds: Annotated[float, msgspec.Meta(ge=0)]
 

@@ -11,7 +11,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from ncclbench.plan.model import Plan
+from ncclbench.plan.environments import Environments
+from ncclbench.plan.model import Arm, Plan
 from ncclbench.plan.packed import packed_plan, unpacked_plan
 from ncclbench.supervise.blame import stage, where
 from ncclbench.supervise.capture import Recorders, clear_dumps
@@ -38,6 +39,7 @@ class Job:
         meeting: the store.
         signals: ending signals that have come.
         launches: numbers of the launches to come, so that one job can make several measurements.
+        environments: in which workers of some arms are started, by name, as this command was told.
     """
 
     seat: Seat | None
@@ -46,6 +48,7 @@ class Job:
     meeting: Rendezvous
     signals: EndSignals
     launches: Iterator[int] = field(default_factory=itertools.count)
+    environments: Environments = field(default_factory=dict)
 
     @property
     def leads(self) -> bool:
@@ -72,15 +75,16 @@ class Job:
         return self.seat.launcher if self.seat is not None else "none"
 
 
-def join(seat: Seat | None, nranks: int, signals: EndSignals) -> Job:
+def join(seat: Seat | None, nranks: int, signals: EndSignals, environments: Environments) -> Job:
     """Meet the other supervisors, or nobody where one supervises every rank.
 
     Raises:
         RequestError: the others cannot be met.
     """
     if seat is None:
-        return Job(None, nranks, nranks, meet_alone(), signals)
-    return Job(seat, seat.world_size, seat.local_size, meet_others(seat, os.environ, signals), signals)
+        return Job(None, nranks, nranks, meet_alone(), signals, environments=environments)
+    meeting = meet_others(seat, os.environ, signals)
+    return Job(seat, seat.world_size, seat.local_size, meeting, signals, environments=environments)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +100,8 @@ class Assignment:
         timeout_s: seconds that one operation may take.
         flight: the run folder, for the dumps of the flight recorders where the launch fails; None asks for
             none.
+        team: which of the plan's teams is launched.
+        left_out: ids of arms of it that are not measured.
     """
 
     number: int
@@ -105,19 +111,26 @@ class Assignment:
     timeout_s: float
     program: Program | None = None
     flight: str | None = None
+    team: int = 0
+    left_out: tuple[str, ...] = ()
 
     def where(self, at: tuple[int, int, int]) -> str:
         """Words for a worker's place, as its progress tells it."""
         return where(self.plan, at) if self.program is None else stage(self.program.request, at)
 
     @property
-    def backends(self) -> list[str]:
-        """torch's names of the backends that are measured."""
+    def arms(self) -> tuple[Arm, ...]:
+        """What the workers measure; they can share a process."""
         if self.plan is not None:
-            return [find_backend(arm.backend).torch_name for arm in self.plan.arms]
+            return self.plan.teams[self.team]
         request = self.program.request if self.program is not None else {}
         arms = request.get("arms") or [request[key] for key in ("arm",) if key in request]
-        return [find_backend(arm[1]).torch_name for arm in arms]
+        return tuple(Arm(*arm) for arm in arms)
+
+    @property
+    def backends(self) -> list[str]:
+        """torch's names of the backends that are measured."""
+        return [find_backend(arm.backend).torch_name for arm in self.arms]
 
     def to_json(self) -> dict[str, Any]:
         """For the store."""
@@ -129,6 +142,8 @@ class Assignment:
             "timeout_s": self.timeout_s,
             "program": None if self.program is None else [self.program.name, self.program.request],
             "flight": self.flight,
+            "team": self.team,
+            "left_out": list(self.left_out),
         }
 
     @classmethod
@@ -142,6 +157,8 @@ class Assignment:
             timeout_s=fields["timeout_s"],
             program=None if fields["program"] is None else Program(*fields["program"]),
             flight=fields["flight"],
+            team=fields["team"],
+            left_out=tuple(fields["left_out"]),
         )
 
 
@@ -162,11 +179,11 @@ def launch(
     ranks = range(job.nranks) if job.seat is None else [job.seat.rank]
     first_local = 0 if job.seat is None else job.seat.local_rank
     board = Board(len(ranks))
+    # Of a program that names no arm: nothing beside what is there.
+    arm = next(iter(assignment.arms), None)
+    environment = None if arm is None or arm.environment is None else job.environments[arm.environment]
 
     def work(slot: int, pipe: Connection) -> None:
-        # Imported in the worker: the supervisor itself needs nothing of it.
-        from ncclbench.worker.main import run_worker
-
         task = WorkerTask(
             rank=ranks[slot],
             local_rank=first_local + slot,
@@ -178,11 +195,23 @@ def launch(
             batches=dict(assignment.batches),
             attempt=assignment.attempt,
             timeout_s=assignment.timeout_s,
+            team=assignment.team,
+            left_out=assignment.left_out,
+            variables={} if arm is None else arm.variables,
         )
         # The gate is for workers of one supervisor; those of several meet over the control plane.
-        gate = board.gate(slot) if job.seat is None else None
+        has_gate = job.seat is None
+        where = job.meeting.store_of(assignment.number)
         line = None if recorders is None else recorders.line
-        run_worker(task, job.meeting.worker_store(assignment.number), pipe, board.place(slot), gate, line)
+        if environment is not None:
+            from ncclbench.supervise.elsewhere import Elsewhere, start_elsewhere
+
+            start_elsewhere(environment, Elsewhere(task, where, pipe, board, slot, has_gate, line))
+        # Imported in the worker: the supervisor itself needs nothing of it.
+        from ncclbench.worker.main import run_worker
+
+        gate = board.gate(slot) if has_gate else None
+        run_worker(task, where.connect(), pipe, board.place(slot), gate, line)
 
     with contextlib.ExitStack() as stack:
         recorders, flight = None, None

@@ -251,6 +251,7 @@ class P2pOrders:
                 "peers": list(plan.peers[:fan]),
                 "beside": beside,
                 "iterations": iterations,
+                "check": plan.check,
             }
             self._keep(
                 [

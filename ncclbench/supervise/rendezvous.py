@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch
-from torch.distributed import PrefixStore, TCPStore  # type: ignore[attr-defined]
+from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ncclbench import __version__
 from ncclbench.environment.host import format_ranges, host_identity
@@ -22,8 +22,8 @@ from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.store_process import StoreProcess
 from ncclbench.tables.topologies import Placement
+from ncclbench.worker.meeting import CONNECT_S, StorePlace, connect
 
-_CONNECT_S = 120.0
 _LAST_BARRIER_S = 15.0
 # Of all supervisors together, while they wait: a store answers some ten thousand a second.
 _LOOKS_PER_S = 20_000
@@ -62,9 +62,13 @@ class Rendezvous:
         self.rank = rank
         self.world_size = world_size
 
+    def store_of(self, launch: int) -> StorePlace:
+        """Where the workers of a launch meet."""
+        return StorePlace(self._address, f"{self._name}/launch{launch}")
+
     def worker_store(self, launch: int) -> Any:
         """For a worker: its own connection, under a prefix of this launch alone."""
-        return PrefixStore(f"{self._name}/launch{launch}", _connect(self._address))
+        return self.store_of(launch).connect()
 
     def publish(self, key: str, thing: Any) -> None:
         """Tell every supervisor; plain data."""
@@ -132,12 +136,12 @@ class Rendezvous:
             RequestError: some did not come, or have other versions.
             Interrupted: an ending signal came meanwhile.
         """
-        deadline = time.monotonic() + _CONNECT_S
+        deadline = time.monotonic() + CONNECT_S
         while self._store.add(_INTRODUCED, 0) < self.world_size:
             if time.monotonic() > deadline:
                 absent = [rank for rank in range(self.world_size) if not self.known(_who_key(rank))]
                 raise RequestError(
-                    f"{_ranks(absent)} of {self.world_size} did not come within {_CONNECT_S:.0f} s: "
+                    f"{_ranks(absent)} of {self.world_size} did not come within {CONNECT_S:.0f} s: "
                     "look at what their processes say, and start all ranks with one launcher"
                 )
             signals.check()
@@ -201,14 +205,10 @@ def _ranks(ranks: Sequence[int]) -> str:
     return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
 
 
-def _connect(address: tuple[str, int]) -> Any:
-    return TCPStore(*address, is_master=False, timeout=timedelta(seconds=_CONNECT_S))
-
-
 def _await_store(seat: Seat, signals: EndSignals) -> None:
     """Wait until somebody listens at rank 0's address: torch's own wait would heed no signal."""
     where = f"{seat.master_addr}:{seat.master_port}"
-    deadline = time.monotonic() + _CONNECT_S
+    deadline = time.monotonic() + CONNECT_S
     while True:
         try:
             socket.create_connection((seat.master_addr, seat.master_port), timeout=2.0).close()
@@ -221,7 +221,7 @@ def _await_store(seat: Seat, signals: EndSignals) -> None:
         except OSError as error:
             if time.monotonic() > deadline:
                 raise RequestError(
-                    f"rank {seat.rank} found nobody at {where} for {_CONNECT_S:.0f} s ({error}): "
+                    f"rank {seat.rank} found nobody at {where} for {CONNECT_S:.0f} s ({error}): "
                     "start rank 0, or set MASTER_ADDR and MASTER_PORT to where it can be reached"
                 ) from error
         signals.check()
@@ -230,9 +230,9 @@ def _await_store(seat: Seat, signals: EndSignals) -> None:
 
 def meet_alone() -> Rendezvous:
     """For one supervisor and the workers it forks: a store on the loopback."""
-    server = StoreProcess("127.0.0.1", 0, _CONNECT_S)
+    server = StoreProcess("127.0.0.1", 0, CONNECT_S)
     name = f"ncclbench-{secrets.token_hex(4)}"
-    return Rendezvous(_connect(server.address), name, 0, 1, server.address, server)
+    return Rendezvous(connect(server.address), name, 0, 1, server.address, server)
 
 
 def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> Rendezvous:
@@ -247,8 +247,8 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
     if not hosts_store:
         _await_store(seat, signals)
     try:
-        server = StoreProcess(*address, _CONNECT_S) if hosts_store else None
-        store = _connect(address)
+        server = StoreProcess(*address, CONNECT_S) if hosts_store else None
+        store = connect(address)
     except (RuntimeError, OSError, RequestError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(

@@ -7,7 +7,7 @@ import os
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,20 @@ from ncclbench.environment.preflight import findings
 from ncclbench.errors import MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.plan.orders import Orders
+from ncclbench.plan.schedule import visit_order
+from ncclbench.stats.settings import arm_words
 from ncclbench.store import calibrations
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import ColdLine, StatusLine, StopLine, encode_line, encode_unit
-from ncclbench.store.model import Run
+from ncclbench.store.model import Run, Unit
 from ncclbench.store.writer import SampleWriter
 from ncclbench.supervise.attempts import begin_attempt, end_attempt
 from ncclbench.supervise.events import Listener
 from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Assignment, Job, launch
+from ncclbench.supervise.settings import read_settings, why_left_out
 from ncclbench.supervise.slots import Slot, flush_streams
+from ncclbench.supervise.teams import SharedEpoch
 from ncclbench.worker import protocol
 
 if TYPE_CHECKING:
@@ -73,8 +77,12 @@ class Session:
             self._batches = {case: units[0].k for (case, _), units in former.units.items()}
         self._former = former
         self._epochs_in_launch = 0
+        self._team = 0
+        self._left_out: dict[str, str] = {}
+        self._epoch: SharedEpoch | None = None
         self._samples: SampleWriter | None = None
         self._told_start = False
+        self._told_settled: set[tuple[str, str]] = set()
         self._refusal: dict[str, Any] | None = None
         self._health_before: list[dict[str, Any]] | None = None
 
@@ -88,10 +96,15 @@ class Session:
         begin_attempt(self._folder, self._meta, self._job.launcher)
         try:
             with self._folder.samples() as self._samples:
-                self._launch()
-                # With an epoch to a launch, as long as a case wants another.
-                while self._one_epoch and self._epochs_in_launch and self._steering.is_open:
+                self._read_settings()
+                if len(self._plan.teams) > 1:
+                    self._take_turns()
+                else:
                     self._launch()
+                    # With an epoch to a launch, as long as a case wants another.
+                    while self._one_epoch and self._epochs_in_launch and self._steering.is_open:
+                        self._launch()
+                    self._refuse_nothing_available()
         except NcclbenchError as error:
             self._end(error)
             raise
@@ -109,6 +122,30 @@ class Session:
         """Whether every epoch has processes of its own."""
         return self._plan.epoch_kind == "process"
 
+    def _read_settings(self) -> None:
+        """What is in force of the arms' settings; an arm of which one is not would be another arm's twin."""
+        found = read_settings(self._job, self._plan, self._flight)
+        arms = self._meta.setdefault("arms", {})
+        for arm, said in found.items():
+            arms[arm] = {**arms.get(arm, {}), "settings": said["settings"], "algorithms": said["algorithms"]}
+            self._listener.note(arm_words(arm, said))
+        self._left_out = why_left_out(found)
+        for arm, reason in self._left_out.items():
+            self._arm_ready(protocol.ArmReady(arm, None, None, reason))
+
+    def _take_turns(self) -> None:
+        """Epoch after epoch a launch for each team; over the epochs each is first equally often."""
+        teams = self._plan.teams
+        while (orders := self._steering.next_orders()) is not None:
+            self._epoch = SharedEpoch(orders)
+            for team in visit_order(len(teams), self._plan.seed, orders.epoch, "teams", 1):
+                self._team = team
+                if self._steering.taken_by([arm.id for arm in teams[self._team]]):
+                    self._launch()
+            self._refuse_nothing_available()
+            for key, units, seconds in self._epoch.measured():
+                self._conclude(key, orders.epoch, units, seconds, b"")
+
     def _launch(self) -> None:
         self._epochs_in_launch = 0
         assignment = Assignment(
@@ -118,13 +155,14 @@ class Session:
             attempt=self._attempt,
             timeout_s=self._plan.timeout_s,
             flight=self._flight,
+            team=self._team,
+            left_out=tuple(self._left_out),
         )
         if self._job.nranks > 1 and self._job.seat is not None:
             self._job.meeting.publish(f"assignment/{assignment.number}", assignment.to_json())
         launch(self._job, assignment, self._answer, self._folder.path, self._meanwhile)
         if self._refusal is not None:
             raise RequestError(f"{self._refusal['what']}: {self._refusal['mend']}")
-        self._refuse_nothing_available()
 
     def _answer(self, slot: Slot, message: Any) -> None:
         _reply(slot, self._take(message))
@@ -156,9 +194,13 @@ class Session:
         return True
 
     def _next_orders(self) -> Orders | None:
-        if self._one_epoch and self._epochs_in_launch:
+        if (self._one_epoch or self._epoch is not None) and self._epochs_in_launch:
             return None
-        orders = self._steering.next_orders()
+        if self._epoch is None:
+            orders = self._steering.next_orders()
+        else:
+            arms = [arm.id for arm in self._plan.teams[self._team]]
+            orders = self._epoch.orders_for(self._steering.taken_by(arms))
         self._epochs_in_launch += orders is not None
         return orders
 
@@ -170,10 +212,12 @@ class Session:
             backends=[arm.backend for arm in self._plan.arms],
             share_gpu=self._plan.share_gpu,
         )
-        self._meta["environment"] = environment
-        self._meta["preflight"] = found
-        self._meta["calibration"] = self._calibration(environment)
-        self._folder.write_meta(self._meta)
+        # Of another Python its arms' settings tell what is different.
+        if self._plan.teams[self._team][0].environment is None or "environment" not in self._meta:
+            self._meta["environment"] = environment
+            self._meta["preflight"] = found
+            self._meta["calibration"] = self._calibration(environment)
+            self._folder.write_meta(self._meta)
         if not self._told_start:
             self._told_start = True
             self._listener.started(self._folder.path, self._plan, environment, found)
@@ -201,6 +245,7 @@ class Session:
     def _arm_ready(self, message: protocol.ArmReady) -> None:
         arms = self._meta.setdefault("arms", {})
         arms[message.arm] = {
+            **arms.get(message.arm, {}),
             "implementation": message.implementation,
             "device": message.device,
             "status": "ok" if message.reason is None else "unavailable",
@@ -214,12 +259,15 @@ class Session:
         self._settle(message.arm, "skipped", message.reasons)
 
     def _settle(self, arm: str, status: str, reasons: dict[str, str]) -> None:
+        # Workers that are started anew find it anew.
+        fresh = {case: reason for case, reason in reasons.items() if (case, arm) not in self._told_settled}
+        self._told_settled |= {(case, arm) for case in fresh}
         lines = b"".join(
             encode_line(StatusLine(case, arm, status, reason))  # type: ignore[arg-type]
-            for case, reason in reasons.items()
+            for case, reason in fresh.items()
         )
         self._writer.append(lines)
-        for case, reason in reasons.items():
+        for case, reason in fresh.items():
             self._steering.close(case, arm)
             self._listener.settled(case, arm, status, reason)
 
@@ -244,15 +292,23 @@ class Session:
         )
 
     def _measured(self, message: protocol.Measured) -> None:
-        case = self._cases[message.case]
-        stop = self._steering.take(message.case, message.units, message.seconds)
-        lines = [encode_unit(unit) for unit in message.units]
+        self._batches.setdefault(message.case, message.units[0].k)
+        if self._epoch is None:
+            lines = b"".join(map(encode_unit, message.units))
+            self._conclude(message.case, message.epoch, message.units, message.seconds, lines)
+        else:
+            placed = self._epoch.add(message.case, message.units, message.seconds)
+            self._writer.append(b"".join(map(encode_unit, placed)))
+
+    def _conclude(self, key: str, epoch: int, units: Sequence[Unit], seconds: float, lines: bytes) -> None:
+        """A case in an epoch is measured on all its arms; ``lines`` of it are still to be written."""
+        stop = self._steering.take(key, units, seconds)
         if stop is not None:
             # With its last epoch in one write: neither is there without the other.
-            lines.append(encode_line(StopLine(message.case, stop.epochs, stop.why, stop.half_width)))
-        self._writer.append(b"".join(lines))
-        self._batches.setdefault(message.case, message.units[0].k)
-        self._listener.measured(case, message.epoch, message.units, message.seconds)
+            lines += encode_line(StopLine(key, stop.epochs, stop.why, stop.half_width))
+        self._writer.append(lines)
+        case = self._cases[key]
+        self._listener.measured(case, epoch, units, seconds)
         if stop is not None:
             self._listener.stopped(case, stop)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import faulthandler
 import os
 import signal
 import sys
@@ -18,10 +17,10 @@ from typing import IO, Any
 
 from ncclbench.supervise.orphans import die_with
 from ncclbench.worker.board import Board, Place
+from ncclbench.worker.stacks import STACK_SIGNAL, answer_with_stacks
 
 # A stopped process does not answer; any other prints its stack within a moment.
 _ANSWER_S = 1.0
-_STACK_SIGNAL = signal.SIGUSR1
 _LOG_TAIL_BYTES = 20_000
 
 
@@ -169,7 +168,7 @@ class Slots:
         before = {slot.rank: slot.log.seek(0, os.SEEK_END) for slot in self.running}
         for slot in self.running:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(slot.pid, _STACK_SIGNAL)
+                os.kill(slot.pid, STACK_SIGNAL)
         deadline = time.monotonic() + _ANSWER_S
         answered: set[int] = set()
         while time.monotonic() < deadline and len(answered) < len(before):
@@ -214,9 +213,7 @@ def _become_worker(parent: int, log: IO[bytes]) -> None:
     os.dup2(log.fileno(), 2)
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    # Answers even while the main thread waits inside a library.
-    faulthandler.register(_STACK_SIGNAL, file=2, all_threads=False)
-    faulthandler.enable(file=2)
+    answer_with_stacks()
 
 
 def _leave_with(work: Callable[[], None]) -> None:

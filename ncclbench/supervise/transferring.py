@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncclbench.errors import RequestError
+from ncclbench.plan.model import Device as DeviceName
 from ncclbench.plan.schedule import creation_order, split_iterations, visit_order
 from ncclbench.store.transfers import TransferLatency, TransferResult, TransferStatus, TransferTimes
 from ncclbench.tables.transfers import TRANSFERS
@@ -32,8 +33,8 @@ from ncclbench.worker.two_sided import TRAINER
 
 Array = NDArray[np.float64]
 Orders = Generator[dict[str, Any], Any, None]
-# The same, returning by way why it could not be had with any arm.
-OrdersOfWays = Generator[dict[str, Any], Any, dict[str, str]]
+# The same, returning what could be had.
+OrdersOfWays = Generator[dict[str, Any], Any, "Had"]
 Keep = Callable[[Sequence[TransferResult]], None]
 
 # The stages in the order of a run, with the words for where a rank is.
@@ -76,14 +77,19 @@ class TransferPlan:
 _Entry = tuple[str, str | None]
 
 
+@dataclass(frozen=True, slots=True)
+class Had:
+    """What could be had: ways with the arm that carries each or None, on that kind of device."""
+
+    entries: tuple[_Entry, ...]
+    device: DeviceName
+
+
 def transfer_orders(plan: TransferPlan, keep: Keep, told: Callable[[str], None]) -> OrdersOfWays:
     """Every way in every epoch, in balanced random order.
 
     Args:
         told: gets words for where it is.
-
-    Returns:
-        by way, why no arm can have it.
 
     Raises:
         RequestError: no way can be had.
@@ -120,7 +126,7 @@ def transfer_orders(plan: TransferPlan, keep: Keep, told: Callable[[str], None])
                 "pings": _PINGS,
             }
             keep([_times(plan, way, arm, epoch, seen), *_latencies(way, arm, epoch, seen["messages"])])
-    return {way: reason for way, _, reason in found["refused"] if way not in dict(entries)}
+    return Had(tuple(entries), found["device"])
 
 
 def _latencies(way: str, arm: str | None, epoch: int, found: Array | None) -> list[TransferLatency]:

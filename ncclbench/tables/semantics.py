@@ -17,6 +17,7 @@ class Question:
         name: in the run and in ``--json``.
         question: what is asked.
         documented: what torch documents; where it is silent, what one would think, and then it says so.
+        silent: torch documents nothing of it, and what is held against what it does is what one would think.
         devices: kinds of device on which there is something to ask.
         elsewhere: why there is nothing to ask on others; None where there are none.
     """
@@ -24,6 +25,7 @@ class Question:
     name: str
     question: str
     documented: str
+    silent: bool = False
     devices: tuple[str, ...] = ("cpu", "cuda")
     elsewhere: str | None = None
 
@@ -55,11 +57,13 @@ _ENTRIES = (
         "dropped-isend",
         "Does a message arrive whose Work nobody keeps?",
         "torch is silent; one would think that it arrives, or that somebody is told",
+        silent=True,
     ),
     Question(
         "dropped-irecv",
         "Is a buffer filled whose irecv's Work nobody keeps?",
         "torch is silent; one would think that it is filled, or that somebody is told",
+        silent=True,
     ),
     Question(
         "early-overwrite",
@@ -70,16 +74,19 @@ _ENTRIES = (
         "memory-scatter",
         "Does scatter keep its source alive?",
         "torch is silent; one would think that memory is free once tensors and Work are deleted",
+        silent=True,
     ),
     Question(
         "memory-gather",
         "Does gather keep its source alive?",
         "torch is silent; one would think that memory is free once tensors and Work are deleted",
+        silent=True,
     ),
     Question(
         "memory-all_to_all",
         "Does all_to_all keep its source alive?",
         "torch is silent; one would think that memory is free once tensors and Work are deleted",
+        silent=True,
     ),
 )
 

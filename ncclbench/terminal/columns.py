@@ -9,8 +9,6 @@ from ncclbench.terminal.streams import one_line
 
 Row = dict[str, Any]
 
-NOTHING = "-"
-
 
 def table(title: str, columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row]) -> list[str]:
     """Lines of cells, the first column to the left, under a title and a line of headings."""

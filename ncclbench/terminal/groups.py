@@ -15,8 +15,9 @@ from ncclbench.stats.group_words import (
     leaks_said,
     most_groups,
 )
-from ncclbench.terminal.columns import NOTHING, table
+from ncclbench.terminal.columns import table
 from ncclbench.terminal.streams import one_line
+from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_us
 
 Row = dict[str, Any]

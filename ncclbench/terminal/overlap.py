@@ -2,39 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ncclbench.stats.overlap import TOGETHER
-from ncclbench.stats.overlap_words import interval, number, reasons, with_controls
+from ncclbench.stats.overlap_words import number, reasons, with_controls
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_us
+from ncclbench.units import format_bytes, format_us
 
 Row = Mapping[str, Any]
 
-# Title, unit, width.
-_COLUMNS = (
-    ("size", "(B)", 11),
-    ("beside", "", 7),
-    ("comm", "(us)", 9),
-    ("compute", "(us)", 9),
-    ("together", "(us)", 9),
-    ("shows", "(us)", 9),
-    ("hidden", "", 6),
-    ("95% interval", "", 14),
-    ("serial", "", 6),
-    ("comm", "slower", 7),
-    ("compute", "slower", 7),
+_WIDTH = 80
+_LEGEND = (
+    "# hidden: (comm + compute - together) / the shorter of the two; +-: its 95% interval over epochs; "
+    "serial: the same, one after the other, where nothing can hide; slower: until that was done while both "
+    "ran, over its time alone"
 )
-_FREE = ("free SMs", "", 8)
+
+# Title, what stands below it, and the text of a row and its serial control; as wide as the widest text.
+_Column = tuple[str, str, Callable[[Row, Row | None], str]]
+_CASE: tuple[_Column, ...] = (
+    ("size", "(B)", lambda row, _: format_bytes(row["nbytes"])),
+    ("beside", "", lambda row, _: row["compute"]),
+)
+_FREE: tuple[_Column, ...] = (("free", "SMs", lambda row, _: str(row["free_sms"])),)
+_FOUND: tuple[_Column, ...] = (
+    ("comm", "(us)", lambda row, _: format_us(row["comm_us"])),
+    ("compute", "(us)", lambda row, _: format_us(row["compute_us"])),
+    ("together", "(us)", lambda row, _: format_us(row["together_us"])),
+    ("hidden", "", lambda row, _: number(row["efficiency"])),
+    ("+-", "", lambda row, _: _half_interval(row)),
+    ("serial", "", lambda _, control: number(control["efficiency"] if control else None)),
+    ("comm", "slower", lambda row, _: _times(row["comm_slowdown"])),
+    ("compute", "slower", lambda row, _: _times(row["compute_slowdown"])),
+)
 
 
 def overlap_lines(rows: Sequence[Row]) -> list[str]:
     """What stands above the answer on a terminal; rows as ``stats.overlap`` makes them."""
     groups: dict[tuple[str, ...], list[Row]] = {}
     for row in rows:
-        if row["status"] in ("ok", "wrong"):
+        if row["n"]:
             key = tuple(str(row[name]) for name in ("backend", "implementation", "op", "dtype", "mode"))
             groups.setdefault(key, []).append(row)
     lines: list[str] = []
@@ -43,45 +53,36 @@ def overlap_lines(rows: Sequence[Row]) -> list[str]:
         title = f"# {op} {dtype} on {backend} ({implementation}), {own[0]['nranks']} ranks{captured}"
         lines += ["#", one_line(title), *_table(own)]
     if groups:
-        lines += [
-            "# hidden: (comm + compute - together) / the shorter of the two; serial: the same, one after the",
-            "# other, where nothing can hide; shows: together - compute; slower: over its time alone",
-        ]
+        lines += _wrapped(_LEGEND)
     total = sum(row["arm"] == TOGETHER for row in rows)
-    told = [one_line(f"# {what}, {count} of {total}: {why}") for what, why, count in reasons(rows)]
-    return lines[1:] + told
+    for what, why, count in reasons(rows):
+        lines += _wrapped(one_line(f"# {what}, {count} of {total}: {why}"))
+    return lines[1:] if groups else lines
 
 
 def _table(rows: Sequence[Row]) -> list[str]:
-    on_gpu = any(row["free_sms"] is not None for row in rows)
-    columns = [*_COLUMNS[:2], *([_FREE] if on_gpu else []), *_COLUMNS[2:]]
-    header = []
-    for which in (0, 1):
-        texts = [str(column[which]).rjust(int(column[2])) for column in columns]
-        header.append(f"#{' '.join(texts)[1:]}".rstrip())
-    lines = []
-    for row, control in with_controls(rows):
-        cells = [str(row["nbytes"]), row["compute"]]
-        cells += [str(row["free_sms"])] if on_gpu else []
-        cells += [_us(row[name]) for name in ("comm_us", "compute_us", "together_us", "exposed_us")]
-        cells += [number(row["efficiency"]), interval(row) or NOTHING]
-        cells += [number(control["efficiency"] if control else None)]
-        cells += [_times(row["comm_slowdown"]), _times(row["compute_slowdown"])]
-        mark = "  WRONG DATA" if row["status"] == "wrong" else "" if row["meaningful"] else "  no figure"
-        padded = [text.rjust(int(column[2])) for text, column in zip(cells, columns, strict=True)]
-        lines.append(one_line_keeping(" ".join(padded) + mark))
-    return [*header, *lines]
+    free = _FREE if any(row["free_sms"] is not None for row in rows) else ()
+    columns = [*_CASE, *free, *_FOUND]
+    pairs = with_controls(rows)
+    cells = [[title for title, _, _ in columns], [below for _, below, _ in columns]]
+    cells += [[one_line(text(row, control)) for _, _, text in columns] for row, control in pairs]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths[0] += 2  # for the mark of a comment
+    lines = [" ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells]
+    header = [f"#{line[1:]}".rstrip() for line in lines[:2]]
+    marks = ["  WRONG DATA" if row["status"] == "wrong" else "" for row, _ in pairs]
+    return [*header, *(line + mark for line, mark in zip(lines[2:], marks, strict=True))]
 
 
-def one_line_keeping(text: str) -> str:
-    """The text with its columns, what cannot be printed escaped."""
-    return "".join(char if char.isprintable() else one_line(char) or " " for char in text)
+def _half_interval(row: Row) -> str:
+    """Half of the interval, which is symmetric; where it is no figure, that word is what matters."""
+    if not row["meaningful"]:
+        return "no figure"
+    return NOTHING if row["ci_low"] is None else number((row["ci_high"] - row["ci_low"]) / 2)
 
 
-def _us(time_us: float | None) -> str:
-    if time_us is None:
-        return NOTHING
-    return format_us(time_us) if time_us >= 0 else f"-{format_us(-time_us)}"
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, subsequent_indent="#   ", break_long_words=False)
 
 
 def _times(ratio: float | None) -> str:

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from itertools import groupby
+import textwrap
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from ncclbench.stats.p2p import P2p
-from ncclbench.terminal.columns import NOTHING, table
+from ncclbench.stats.p2p import P2p, by_arm, outcomes_of, quotable, size_words, way_words
+from ncclbench.terminal.columns import table
 from ncclbench.terminal.streams import one_line
+from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_us
 
 Row = dict[str, Any]
 
-_MARKS = {"as-documented": "as documented", "otherwise": "OTHERWISE", "not-here": "not here"}
+_MARKS = {
+    "otherwise": "OTHERWISE",
+    "not-here": "not here",
+    "unanswered": "UNANSWERED",
+}
+_WIDTH = 80
 
 
 def p2p_lines(found: P2p) -> list[str]:
     """What stands above the answer on a terminal."""
     parts = (
-        [
-            f"# {arm['arm']}: {arm['implementation'] or 'not here: ' + str(arm['reason'])}"
-            for arm in found.arms
-        ],
+        list(map(_arm_line, found.arms)),
         _way_lines(found.rows),
         _first_lines(found.first_calls),
         _peer_lines(found.peers),
@@ -75,62 +78,64 @@ def _rate(row: Row) -> str:
     return NOTHING if rate is None else f"{rate:.{4 if rate < 1 else 2 if rate < 100 else 1}f}"
 
 
-def way_title(row: Row) -> str:
-    """A way with its direction: "isend", "isend, both ways"."""
-    return f"{row['way']}, both ways" if row["both"] else str(row["way"])
-
-
 def _way_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
-    for arm, own in _by_arm(rows):
+    for arm, own in by_arm(rows).items():
         columns = [
-            ("way", way_title),
+            ("way", lambda row: way_words(row).removesuffix(" ways")),
             ("bytes", _size),
-            ("call (us)", _us("host_us")),
-            ("host free", _us("free_us")),
+            ("call", _us("host_us")),
+            ("free", _us("free_us")),
             ("done", _us("total_us")),
             ("there", _us("latency_us")),
             ("95% interval", _interval),
             ("GB/s", _rate),
-            ("#wrong", lambda row: str(row["wrong"])),
         ]
-        lines += table(f"{arm}, rank 0 to rank 1, medians", columns, own)
+        if any(row["wrong"] for row in own):
+            columns.append(("#wrong", lambda row: str(row["wrong"])))
+        lines += table(f"{arm}, rank 0 to rank 1, medians in us", columns, own)
+    if lines:
+        lines += [
+            "# call: returned; free: from then until done, for the host; done: on rank 0;",
+            "# there: on rank 1 since the fence, of a ping-pong half the round trip;",
+            "# both: as much the other way at the same time, GB/s of one way",
+        ]
     return lines
 
 
 def _first_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
-    for arm, own in _by_arm(rows):
+    for arm, own in by_arm(rows).items():
         columns = [
             ("peer", lambda row: str(row["dst"])),
-            ("first (us)", _us("first_us")),
+            ("first", _us("first_us")),
             ("worst", _us("first_worst_us")),
             ("later", _us("later_us")),
             ("ratio", lambda row: NOTHING if row["ratio"] is None else f"{row['ratio']:.1f}x"),
+            ("group", _us("init_us")),
+            ("group + first", _us("cold_us")),
         ]
-        title = (
-            f"{arm}, first message of {own[0]['nbytes']} bytes from rank 0 in a fresh group "
-            f"(making it: {format_us(own[0]['init_us'])} us)"
-        )
+        title = f"{arm}, first {own[0]['nbytes']} bytes from rank 0 in a fresh group, medians in us"
         lines += table(title, columns, own)
     return lines
 
 
 def _peer_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
-    for arm, own in _by_arm(rows):
+    for arm, own in by_arm(rows).items():
         columns = [
-            ("peers at once", lambda row: f"{row['peers']}{' + ' + row['beside'] if row['beside'] else ''}"),
+            ("peers", lambda row: f"{row['peers']}{' + ' + row['beside'] if row['beside'] else ''}"),
             ("bytes", _size),
-            ("all (us)", _us("total_us")),
+            ("all", _us("total_us")),
             ("alone", _us("one_us")),
             ("collective", _us("beside_us")),
             ("ratio", _ratio("ratio")),
             ("95% interval", _ratios),
-            ("at best", _ratio("ratio_at_best")),
+            ("best", _ratio("ratio_at_best")),
         ]
-        title = f"{arm}, rank 0 to several peers (ratio: all at once over one after the other)"
-        lines += table(title, columns, own)
+        lines += table(f"{arm}, rank 0 to several peers at once, medians in us", columns, own)
+    if lines:
+        lines.append("# ratio: time of all at once over one after the other; best: if none waits")
     return lines
 
 
@@ -144,58 +149,60 @@ def _ratios(row: Row) -> str:
 
 def verdict(row: Row) -> str:
     """What became of an order, in a few words."""
-    if row["outcome"] == "completed":
-        return f"completed up to {format_bytes(row['completed_to_nbytes'])}"
-    told = f"{row['outcome']} from {format_bytes(row['from_nbytes'])} on"
-    if row["completed_to_nbytes"] is None:
-        return f"{told}, the smallest tried"
-    return f"{told}, completed up to {format_bytes(row['completed_to_nbytes'])}"
+    good = row["completed_to_nbytes"]
+    told = "the smallest tried" if good is None else f"completed up to {size_words(good)}"
+    if row["outcome"] != "completed":
+        told = f"{row['outcome']} from {size_words(row['from_nbytes'])} on, {told}"
+    return f"{told}, WRONG DATA" if any(cell["wrong"] for cell in row["cells"]) else told
 
 
 def _ordering_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
-    for arm, own in _by_arm(rows):
+    for arm, own in by_arm(rows).items():
         lines.append(one_line(f"# {arm}, orders of calling on two ranks, each cell in processes of its own"))
         width = max(len(one_line(row["order"])) for row in own)
         for row in own:
             lines.append(f"  {one_line(row['order']):<{width}}  {verdict(row)}")
-            bad = next((cell for cell in row["cells"] if cell["nbytes"] == row["from_nbytes"]), None)
-            if bad is not None:
-                stood = ", ".join(f"rank {rank} {said}" for rank, said in bad["said"].items())
-                lines.append(f"  {'':<{width}}  {one_line(stood)}")
+            if row["stood"]:
+                lines.append(f"  {'':<{width}}  {one_line(row['stood'])}")
     return lines
+
+
+def _mark(row: Row) -> str:
+    expected = "as one would think" if row["silent"] else "as documented"
+    return _MARKS.get(row["outcome"], expected)
 
 
 def _semantics_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
-    for arm, own in _by_arm(rows):
+    for arm, own in by_arm(rows).items():
         lines.append(one_line(f"# {arm}, what torch documents and what it does"))
         for row in own:
-            lines.append(f"  {one_line(row['check'])}: {_MARKS[row['outcome']]}")
-            lines.append(f"      documented: {row['documented'] or NOTHING}")
-            lines.append(f"      seen: {one_line(row['said'])}")
+            lines.append(f"  {one_line(row['check'])}: {_mark(row)}")
+            for what, words in (("documented", row["documented"] or NOTHING), ("seen", row["said"])):
+                lines += textwrap.wrap(
+                    f"{what}: {one_line(words)}", _WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 8
+                )
     return lines
 
 
-def _by_arm(rows: Sequence[Row]) -> Iterable[tuple[str, list[Row]]]:
-    arms = dict.fromkeys(row["arm"] for row in rows)
-    return ((arm, [row for row in rows if row["arm"] == arm]) for arm in arms)
-
-
 def _ways_said(rows: Sequence[Row]) -> str:
-    plain = [row for row in rows if not row["both"] and row["bandwidth_GBs"] is not None]
-    if not plain:
-        return ""
-    fastest = min(plain, key=lambda row: row["latency_us"])
-    widest = max(plain, key=lambda row: row["bandwidth_GBs"])
-    return (
-        f"shortest latency {format_us(fastest['latency_us'])} us ({_which(fastest)}), "
-        f"most bandwidth {_rate(widest)} GB/s ({_which(widest)})"
-    )
+    said = []
+    for arm, own in by_arm(rows).items():
+        quoted = quotable(own)
+        if quoted is not None:
+            latency, bandwidth = quoted
+            half = "half of " if latency["round_trip"] else ""
+            interval = "" if latency["ci_low_us"] is None else f" [{_interval(latency)}]"
+            said.append(
+                f"{arm}: latency {format_us(latency['latency_us'])}{interval} us ({half}{_which(latency)}), "
+                f"most bandwidth one way {_rate(bandwidth)} GB/s ({_which(bandwidth)})"
+            )
+    return "; ".join(said)
 
 
 def _which(row: Row) -> str:
-    return f"{row['way']} of {_size(row)} on {row['arm']}"
+    return f"{row['way']} of {size_words(row['nbytes'])}"
 
 
 def _first_said(rows: Sequence[Row]) -> str:
@@ -203,38 +210,47 @@ def _first_said(rows: Sequence[Row]) -> str:
         return ""
     worst = max(rows, key=lambda row: row["first_us"])
     return (
-        f"a first message takes up to {format_us(worst['first_us'])} us "
-        f"(rank {worst['dst']} on {worst['arm']}), later ones {format_us(worst['later_us'])} us"
+        f"a first message takes {format_us(worst['first_us'])} us, at worst "
+        f"{format_us(worst['first_worst_us'])} us (rank {worst['dst']} on {worst['arm']}), "
+        f"later ones {format_us(worst['later_us'])} us"
     )
 
 
 def _peers_said(rows: Sequence[Row]) -> str:
     said = []
-    for arm, own in _by_arm([row for row in rows if row["ratio"] is not None and row["beside"] is None]):
+    alone = [row for row in rows if row["ratio"] is not None and row["beside"] is None]
+    for arm, own in by_arm(alone).items():
         most = max(own, key=lambda row: (row["peers"], row["nbytes"]))
-        said.append(
-            f"{_size(most)} to {most['peers']} peers at once on {arm} takes {most['ratio']:.2f}x the time "
-            "of one after the other"
-        )
+        what = f"{size_words(most['nbytes'])} to {most['peers']} peers at once on {arm}"
+        interval = "" if most["ci_low"] is None else f" [{_ratios(most)}]"
+        said.append(f"{what} takes {most['ratio']:.2f}x{interval} the time of one after the other")
     return "; ".join(said)
 
 
 def _ordering_said(rows: Sequence[Row]) -> str:
+    """By outcome and arm: an order may end on one arm and not on another."""
+    arms = by_arm(rows)
     said = []
-    for outcome, same in groupby(sorted(rows, key=lambda row: row["outcome"]), lambda row: row["outcome"]):
-        names = dict.fromkeys(row["order"] for row in same)
-        said.append(f"{outcome}: {', '.join(names)}")
+    for arm, own in arms.items():
+        where = f" on {arm}" if len(arms) > 1 else ""
+        for outcome in sorted({row["outcome"] for row in own}):
+            names = [row["order"] for row in own if row["outcome"] == outcome]
+            said.append(f"{outcome}{where}: {', '.join(names)}")
     return "; ".join(said)
 
 
 def _semantics_said(rows: Sequence[Row]) -> str:
-    if not rows:
-        return ""
-    otherwise = dict.fromkeys(row["check"] for row in rows if row["outcome"] == "otherwise")
-    asked = len({row["check"] for row in rows if row["outcome"] != "not-here"})
-    if not otherwise:
-        return f"torch does what it documents in {asked} of {asked} questions"
-    names = ", ".join(otherwise)
-    return (
-        f"torch does otherwise than documented or thought in {len(otherwise)} of {asked} questions: {names}"
-    )
+    told = outcomes_of(rows)
+    said = []
+    if told.otherwise:
+        said.append(
+            f"torch does otherwise than documented or thought in {len(told.otherwise)} of {len(told.asked)} "
+            f"questions: {', '.join(told.otherwise)}"
+        )
+    elif told.asked:
+        said.append(
+            f"torch does as documented or thought in {len(told.asked)} of {len(told.asked)} questions"
+        )
+    if told.unanswered:
+        said.append(f"unanswered: {', '.join(told.unanswered)}")
+    return "; ".join(said)

@@ -2,20 +2,45 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from ncclbench.stats.transport import LatencyRow, OverEpochs, WayRow, way_name
-from ncclbench.stats.transport_words import FROZEN, NOT_THE_SAME, TORN, fault_words
+from ncclbench.stats.transport_words import (
+    FROZEN,
+    LEGEND,
+    NOT_THE_SAME,
+    TORN,
+    count_text,
+    fault_words,
+    generators_text,
+    ratio_text,
+)
 from ncclbench.store.transfers import TransferFault
 from ncclbench.terminal.streams import one_line
-from ncclbench.units import format_bytes, format_us
+from ncclbench.terminal.table import NOTHING
+from ncclbench.units import format_bytes, format_digits, format_us
+
+_WIDTH = 80
+# Titles, one above the other, and width; the first of each is of the one beside it too.
+_COLUMNS = (
+    ("all", "hold", 7),
+    ("", "GB/s", 8),
+    ("over", "bcast", 7),
+    ("trainer", "held", 8),
+    ("", "frozen", 7),
+    ("gener.", "held", 7),
+    ("", "stale", 7),
+    ("", "torn", 5),
+)
 
 
 def time_text(time_us: float) -> str:
     """Microseconds with the unit that suits them."""
-    if time_us < 1e3:
-        return f"{time_us:.3g} us"
-    return f"{time_us / 1e3:.3g} ms" if time_us < 999_500 else f"{time_us / 1e6:.3g} s"
+    for limit_us, factor, unit in ((0.9995, 1e3, "ns"), (999.5, 1.0, "us"), (999_500, 1e-3, "ms")):
+        if time_us < limit_us:
+            return f"{format_digits(time_us * factor, 3)} {unit}"
+    return f"{format_digits(time_us * 1e-6, 3)} s"
 
 
 def transport_lines(
@@ -34,43 +59,52 @@ def transport_lines(
     if faults:
         lines += ["#", *_fault_lines(faults)]
     if {"one-sided", "two-sided"} <= {row.kind for row in measured}:
-        lines += ["#", f"# {NOT_THE_SAME}"]
+        lines += ["#", *_wrapped(NOT_THE_SAME)]
     if any(row.torn for row in measured):
-        lines.append(f"# {TORN}")
+        lines += _wrapped(TORN)
     if any(row.is_one_sided for row in measured):
-        lines.append(f"# {FROZEN}")
+        lines += _wrapped(FROZEN)
     return lines
 
 
 def _way_lines(rows: Sequence[WayRow]) -> list[str]:
     first = rows[0]
-    width = max(len("way"), *(len(row.name) for row in rows))
-    heading = (
-        f"# {format_bytes(first.nbytes or 0)} of weights in {first.tensors} tensors to {first.generators} "
-        f"generators; ms, medians over {first.epochs} epochs"
-    )
-    titles = ("all hold", "GB/s", "/broadcast", "trainer", "frozen", "generator", "stale", "torn", "wrong")
-    lines = [heading, f"# {'way':<{width}}  {'kind':<9}" + "".join(f"  {title:>11}" for title in titles)]
-    for row in rows:
-        cells = [
-            _ms(row.total_us),
-            "-" if row.GBs is None else f"{row.GBs:.3g}",
-            "-" if row.against is None else f"{row.against.ratio:.2f}",
-            _ms(row.trainer_us),
-            _ms(row.frozen_us),
-            _ms(row.generator_us),
-            _ms(row.stale_us),
-            f"{row.torn}/{row.steps}" if row.steps else "-",
-            "-" if row.wrong is None else str(row.wrong),
-        ]
-        lines.append(
-            f"  {one_line(row.name):<{width}}  {row.kind:<9}" + "".join(f"  {cell:>11}" for cell in cells)
-        )
-    return lines
+    width = max(*(len(row.name) for row in rows), len("two-sided"))
+    wrong = sum(row.wrong or 0 for row in rows)
+    lines = [
+        f"# {format_bytes(first.nbytes or 0)} of weights in {count_text(first.tensors or 0, 'tensor')} to "
+        f"{generators_text(first)}; medians over {count_text(first.epochs, 'epoch')}; "
+        f"{f'{wrong:,} bytes WRONG' if wrong else 'no byte wrong'}"
+    ]
+    above, titles = ("".join(f"{column[which]:>{column[2]}}" for column in _COLUMNS) for which in (0, 1))
+    lines.append(f"# {'':<{width}}{above}".rstrip())
+    for kind in ("two-sided", "one-sided"):
+        own = [row for row in rows if row.kind == kind]
+        if own:
+            lines += [f"# {kind:<{width}}{titles}", *(_way_line(row, width) for row in own)]
+    return [*lines, *_wrapped(LEGEND)]
 
 
-def _ms(found: OverEpochs | None) -> str:
-    return "-" if found is None else f"{found.median / 1e3:.3g}"
+def _way_line(row: WayRow, width: int) -> str:
+    cells = [
+        _short(row.total_us),
+        NOTHING if row.GBs is None else format_digits(row.GBs, 3),
+        NOTHING if row.against is None else ratio_text(row.against.ratio),
+        *(_short(found) for found in (row.trainer_us, row.frozen_us, row.generator_us, row.stale_us)),
+        f"{100 * row.torn / row.steps:.0f}%" if row.steps else NOTHING,
+    ]
+    padded = "".join(f"{cell:>{column[2]}}" for cell, column in zip(cells, _COLUMNS, strict=True))
+    return f"  {one_line(row.name):<{width}}{padded}{'  WRONG DATA' if row.status == 'wrong' else ''}"
+
+
+def _short(found: OverEpochs | None) -> str:
+    """A time with its unit in six characters: 2.07us, 14.4ms."""
+    return NOTHING if found is None else time_text(found.median).replace(" ", "")
+
+
+def _wrapped(text: str) -> list[str]:
+    """A remark in lines that fit on a terminal."""
+    return textwrap.wrap(text, _WIDTH, initial_indent="# ", subsequent_indent="# ", break_on_hyphens=False)
 
 
 def _latency_lines(latency: Sequence[LatencyRow]) -> list[str]:
@@ -80,7 +114,7 @@ def _latency_lines(latency: Sequence[LatencyRow]) -> list[str]:
         by_way.setdefault(way_name(row.way, row.arm), {})[row.nbytes] = row
     width = max(len("way"), *map(len, by_way))
     lines = [
-        "# a small message to one generator until it knows of it, us, medians; reads by the reader's clock",
+        "# a small message until a generator knows of it, us; reads by the reader's clock",
         f"# {'way':<{width}}" + "".join(f"  {format_bytes(size):>9}" for size in sizes),
     ]
     for name, own in by_way.items():
@@ -93,6 +127,7 @@ def _fault_lines(faults: Sequence[TransferFault]) -> list[str]:
     lines = ["# in the middle of a transfer, as the side that is left sees it"]
     for fault in faults:
         done, seen = fault_words(fault)
-        said = one_line(f"{fault.way}, {done}: {seen} after {fault.seconds:.3g} s: {fault.said}")
-        lines.append(f"  {said}")
+        after = time_text(1e6 * fault.seconds)
+        way = way_name(fault.way, fault.arm)
+        lines.append(f"  {one_line(f'{way}, {done}: {seen} after {after}: {fault.said}')}")
     return lines

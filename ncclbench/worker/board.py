@@ -15,14 +15,30 @@ class Board:
     """Memory that a supervisor and the workers it forks share: everybody's progress, and a gate.
 
     Made before the fork. A worker writes its own cells only; stores of whole cells are not torn.
+
+    Attributes:
+        slots: how many workers it is for.
     """
 
-    def __init__(self, slots: int) -> None:
-        self._memory = mmap.mmap(-1, slots * (_FIELDS + 1) * 8)
+    def __init__(self, slots: int, descriptor: int | None = None) -> None:
+        """Of memory behind a descriptor, which it takes over; None makes new memory."""
+        self.slots = slots
+        nbytes = slots * (_FIELDS + 1) * 8
+        is_new = descriptor is None
+        self._file = os.fdopen(
+            os.memfd_create("ncclbench-board") if descriptor is None else descriptor, "r+b"
+        )
+        if is_new:
+            self._file.truncate(nbytes)
+        self._memory = mmap.mmap(self._file.fileno(), nbytes)
         cells = memoryview(self._memory).cast("q")
         self._progress, self._arrivals = cells[slots:], cells[:slots]
-        for slot in range(slots):
+        for slot in range(slots) if is_new else ():
             self.place(slot).reset()
+
+    def fileno(self) -> int:
+        """Of its memory, for a process that comes by it otherwise than by the fork."""
+        return self._file.fileno()
 
     def place(self, slot: int) -> Place:
         """The progress of one worker."""

@@ -20,14 +20,15 @@ class Slot:
 
 
 class Pool:
-    """One allocation from the device's default pool, shared by all arms on that device.
+    """One allocation, shared by all arms on its device.
 
     Attributes:
         storage: its bytes.
     """
 
-    def __init__(self, nbytes: int, device: torch.device) -> None:
-        self.storage = torch.empty(nbytes, dtype=torch.uint8, device=device)
+    def __init__(self, nbytes: int, device: torch.device, storage: torch.Tensor | None = None) -> None:
+        """``storage``: these bytes instead of new ones from the device's default pool."""
+        self.storage = torch.empty(nbytes, dtype=torch.uint8, device=device) if storage is None else storage
         self._held: torch.dtype | None = None
         self._left = 0.0
 

@@ -22,22 +22,28 @@ class NcclLog:
     To be made before NCCL is used for the first time, which is when it reads its variables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, subsystems: str = "INIT") -> None:
+        """``subsystems``: of NCCL, that write into it."""
         self._file: int | None = None
         if any(name in os.environ for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")):
             return
         self._file = os.memfd_create("nccl-log", 0)
         os.environ |= {
             "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": "INIT",
+            "NCCL_DEBUG_SUBSYS": subsystems,
             "NCCL_DEBUG_FILE": f"/proc/self/fd/{self._file}",
         }
 
     def made(self) -> int | None:
         """Communicators made up to now; None where the user's own settings stand."""
-        if self._file is None:
-            return None
-        return os.pread(self._file, os.fstat(self._file).st_size, 0).count(_MADE)
+        return None if self._file is None else self._content().count(_MADE)
+
+    def text(self) -> str:
+        """What it holds; empty where the user's own settings stand."""
+        return self._content().decode(errors="replace")
+
+    def _content(self) -> bytes:
+        return b"" if self._file is None else os.pread(self._file, os.fstat(self._file).st_size, 0)
 
 
 def communicators(

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ncclbench.tables.backends import BACKENDS, TORCH_ENTRY_POINTS, Backend
+from ncclbench.tables.settings import HIGH_PRIORITY, SETTINGS
 
 # New name: the older one, used where the new one is missing.
 _RENAMED = {
@@ -67,6 +68,23 @@ def new_group_of(ranks: Sequence[int], groups: Sequence[Sequence[int]], options:
     rest = [rank for rank in range(dist.get_world_size()) if not any(rank in group for group in groups)]
     alone = [dist.new_group([rank], **options) for rank in rest]
     return mine[0] if mine else alone[rest.index(dist.get_rank())]
+
+
+def group_options(settings: Mapping[str, str], timeout_s: float) -> Any:
+    """What ``new_group`` takes as ``pg_options`` for an arm's settings; None where none is of the group.
+
+    All NCCL process groups take the same class (torch 2.15, distributed_c10d.py, _nccl2_options).
+    """
+    named = [name for name in settings if name in SETTINGS and SETTINGS[name].scope == "group"]
+    if not named:
+        return None
+    options = dist.ProcessGroupNCCL.Options(is_high_priority_stream=HIGH_PRIORITY in named)
+    # As the argument beside it, or torch warns of two.
+    options._timeout = timedelta(seconds=timeout_s)
+    for name in named:
+        if SETTINGS[name].takes_number:
+            setattr(options.config, name, int(settings[name]))
+    return options
 
 
 def check_splits(parent: Any, device: torch.device) -> None:

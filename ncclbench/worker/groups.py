@@ -17,6 +17,7 @@ from ncclbench.plan.model import Arm
 from ncclbench.tables.backends import Backend, find_backend
 from ncclbench.worker.compat import (
     backend_name,
+    group_options,
     implementation_of,
     missing_feature,
     new_group_of,
@@ -25,6 +26,7 @@ from ncclbench.worker.compat import (
 from ncclbench.worker.cuts import Part
 from ncclbench.worker.device import Device
 from ncclbench.worker.hierarchical import Tiers
+from ncclbench.worker.symmetric import SymmetricMemory
 
 
 @dataclass(slots=True)
@@ -36,12 +38,14 @@ class ArmGroup:
         implementation: class and backend name of what it really is.
         init_us: what making it took.
         first_op_us: what its first operation took, a one-element all_reduce; 0 where none was made.
+        window: memory that is registered with its communicator, and the communicator's backend.
     """
 
     group: Any
     implementation: str
     init_us: float
     first_op_us: float
+    window: tuple[SymmetricMemory, Any] | None = None
 
 
 def device_kind(backend: Backend) -> str:
@@ -104,6 +108,7 @@ def open_group(
         "timeout": timedelta(seconds=timeout_s),
         "device_id": device.torch_device if backend.binds_device and device.kind == "cuda" else None,
         "group_desc": f"ncclbench:{arm.id}",
+        "pg_options": group_options(arm.settings, timeout_s),
     }
     before = time.perf_counter_ns()
     if part is None or part.is_world:
@@ -129,7 +134,9 @@ def open_topologies(
         if not part.mesh:
             opened[name] = open_group(arm, device, timeout_s, part=part)
             continue
-        opened |= _open_mesh(arm, device, [each for each in parts.values() if each.mesh == part.mesh])
+        opened |= _open_mesh(
+            arm, device, timeout_s, [each for each in parts.values() if each.mesh == part.mesh]
+        )
     return opened
 
 
@@ -151,17 +158,21 @@ def open_tiers(arm: Arm, device: Device, timeout_s: float, host: Part, leaders: 
     return ArmGroup(tiers, of_host.implementation, of_host.init_us + of_leaders.init_us, first_op_us)
 
 
-def _open_mesh(arm: Arm, device: Device, parts: Sequence[Part]) -> dict[str, ArmGroup]:
+def _open_mesh(arm: Arm, device: Device, timeout_s: float, parts: Sequence[Part]) -> dict[str, ArmGroup]:
     """Groups of a torch DeviceMesh; left alone its dimensions would follow the default group's backend."""
     backend = find_backend(arm.backend)
     register_third_party(backend)
     names, shape = zip(*parts[0].mesh, strict=True)
+    asked: Any = backend_name(backend)
+    pg_options = group_options(arm.settings, timeout_s)
+    if pg_options is not None:
+        asked = (asked, pg_options)
     before = time.perf_counter_ns()
     mesh = init_device_mesh(
         device.kind,
         shape,
         mesh_dim_names=names,
-        backend_override=dict.fromkeys(names, backend_name(backend)),
+        backend_override=dict.fromkeys(names, asked),
     )
     # All dimensions are made in one call, so that each has its share of it.
     init_us = (time.perf_counter_ns() - before) / 1e3 / len(parts)
@@ -186,8 +197,22 @@ def _opened(group: Any, init_us: float, device: Device, measure_first: bool) -> 
     return replace(made, first_op_us=(time.perf_counter_ns() - before) / 1e3)
 
 
+def register_window(group: ArmGroup, memory: SymmetricMemory, device: Device) -> None:
+    """Register memory with the group's communicator, until the group is closed. Collective.
+
+    Raises:
+        Exception: what the backend raises where it cannot.
+    """
+    backend = group.group._get_backend(device.torch_device)
+    memory.register(backend)
+    group.window = (memory, backend)
+
+
 def close_group(group: ArmGroup) -> None:
     """End the arm's group."""
+    if group.window is not None:
+        memory, backend = group.window
+        memory.deregister(backend)
     if isinstance(group.group, Tiers):
         group.group.close()
         return

@@ -70,6 +70,7 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
     plan = task.plan
     timeout_s = task.timeout_s * _LIBRARY_TIMEOUT_FACTOR + _LIBRARY_TIMEOUT_EXTRA_S
     gpus = count_gpus()
+    os.environ |= task.variables
     prepare_environment(task.one_host, task.share_gpu, max(1, task.local_ranks // max(1, gpus)))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.local_ranks))
     place.step()

@@ -29,6 +29,7 @@ from ncclbench.worker.groups import (
     open_group,
     open_tiers,
     open_topologies,
+    register_window,
     why_unavailable,
 )
 from ncclbench.worker.link import Link
@@ -36,6 +37,7 @@ from ncclbench.worker.patterns import Patterns
 from ncclbench.worker.probe import first_line, probe
 from ncclbench.worker.protocol import WorkerTask
 from ncclbench.worker.readings import Readings, joined
+from ncclbench.worker.symmetric import SymmetricMemory
 from ncclbench.worker.units import ArmVisits, gather_units
 from ncclbench.worker.visit import CaseRunner
 
@@ -71,13 +73,16 @@ class Measurement:
         self._parts = parts_of(plan, control.rank)
         self._runners: dict[tuple[str, str], CaseRunner] = {}
         self._refused: dict[str, dict[str, str]] = {}
+        self._symmetric: SymmetricMemory | None = None
 
     def run(self) -> None:
         """Everything: arms, probes, epochs."""
-        ready = [arm for arm in self._plan.arms if self._is_ready(arm)]
+        team = [arm for arm in self._plan.teams[self._task.team] if arm.id not in self._task.left_out]
+        ready = [arm for arm in team if self._is_ready(arm)]
         for kind in sorted({kind_of(arm) for arm in ready}):
-            nbytes = max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
-            self._pools[kind] = Pool(nbytes, self._devices.get(kind).torch_device)
+            # From NCCL's allocator for all arms, where one needs it.
+            storage = self._symmetric.storage if kind == "cuda" and self._symmetric is not None else None
+            self._pools[kind] = Pool(self._nbytes, self._devices.get(kind).torch_device, storage)
             self._place.step()
             self._readings[kind] = Readings(self._devices.get(kind))
             self._place.step()
@@ -87,6 +92,11 @@ class Measurement:
             self._place.step()
             self._epoch(orders, ready)
         self._link.settle()
+
+    @property
+    def _nbytes(self) -> int:
+        """Of the buffers on a device."""
+        return max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
 
     def _device(self, arm: Arm) -> Device:
         return self._devices.get(kind_of(arm))
@@ -98,6 +108,8 @@ class Measurement:
         if reason is None:
             try:
                 group = self._open(arm)
+                if arm.is_symmetric:
+                    self._register(group, self._device(arm))
             except Exception as error:  # which types a missing backend raises differs by version
                 reason = first_line(error)
             self._place.step()
@@ -122,6 +134,13 @@ class Measurement:
             else None
         )
 
+    def _register(self, group: ArmGroup, device: Device) -> None:
+        """Make the buffers, which the first such arm allocates, symmetric windows of the group."""
+        if self._symmetric is None:
+            backend = group.group._get_backend(device.torch_device)
+            self._symmetric = SymmetricMemory(backend, self._nbytes, device.torch_device)
+        register_window(group, self._symmetric, device)
+
     def _open(self, arm: Arm) -> ArmGroup:
         """The arm on all ranks."""
         device, timeout_s, rank = self._device(arm), self._timeout_s, self._control.rank
@@ -134,7 +153,11 @@ class Measurement:
         """The arm in every topology that it takes."""
         if arm.is_hierarchical:
             return {WORLD.name: self._open(arm)}
-        return open_topologies(arm, self._device(arm), self._timeout_s, self._parts)
+        opened = open_topologies(arm, self._device(arm), self._timeout_s, self._parts)
+        if arm.is_symmetric:
+            for group in opened.values():
+                self._register(group, self._device(arm))
+        return opened
 
     def _probe(self, arm: Arm) -> dict[str, str]:
         """Cases that the arm does not take, with the reason."""

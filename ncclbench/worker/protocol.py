@@ -6,7 +6,8 @@ Messages are plain data over a pipe that only the two of them hold; the supervis
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from ncclbench.plan.model import Plan
@@ -39,6 +40,9 @@ class WorkerTask:
         batches: case key to k, where a former attempt has fixed it.
         attempt: number of this start of the run.
         timeout_s: seconds that one operation may take.
+        team: which of the plan's teams the worker belongs to.
+        left_out: ids of arms of it that are not measured.
+        variables: of its arms, to be set before a library reads them.
     """
 
     rank: int
@@ -51,6 +55,9 @@ class WorkerTask:
     batches: dict[str, int]
     attempt: int
     timeout_s: float
+    team: int = 0
+    left_out: tuple[str, ...] = ()
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def share_gpu(self) -> bool:

@@ -141,7 +141,7 @@ class Neighbour:
             return moved
         code = ctypes.get_errno()
         if moved < 0 and code in (errno.EPERM, errno.ENOSYS):
-            raise PermissionError(code, why_forbidden(self._calls[writes].__name__))
+            raise PermissionError(why_forbidden(self._calls[writes].__name__))
         if (moved < 0 and code == errno.ESRCH) or self._ended.poll(0):
             raise PeerGone(f"process {self.who.pid} has ended")
         # Memory of a process that is ending goes before the process does.

@@ -47,12 +47,13 @@ class Weights:
         self.nbytes = sum(sizes)
         words = -(-self.nbytes // _WORD)
         self._base = torch.empty(words, dtype=torch.int64, device=device.torch_device)
+        self._words = torch.empty_like(self._base)
         for number, first in enumerate(range(0, words, _PIECE // _WORD)):
             count = min(_PIECE // _WORD, words - first)
             random = np.random.default_rng((seed, number)).integers(0, 1 << 64, count, dtype=np.uint64)
-            self._base[first : first + count] = torch.from_numpy(random.view(np.int64))
+            for copy in (self._base, self._words):
+                copy[first : first + count] = torch.from_numpy(random.view(np.int64))
             step()
-        self._words = self._base.clone()
         self.flat = self._words.view(torch.uint8)[: self.nbytes]
         self.tensors = list(torch.split(self.flat, list(sizes)))
         self.version = 0
@@ -65,8 +66,8 @@ class Weights:
         change = mask_word(self.version) ^ mask_word(version)
         for piece in torch.split(self._words, _PIECE // _WORD):
             piece.bitwise_xor_(change)
+            self._step()
         self._device.synchronize()
-        self._step()
         self.version = version
 
     def wrong(self, version: int) -> int:
@@ -86,6 +87,11 @@ class Weights:
             last -= nbytes
             self._step()
         return wrong
+
+    def wrong_samples(self, version: int) -> int:
+        """How many of the bytes that ``is_torn`` looks at are not of that version."""
+        found = self.flat[self._places] ^ self._base_there
+        return int((found != version % 256).sum())
 
     def is_torn(self) -> bool:
         """Whether bytes of different versions are seen at places all over the weights."""

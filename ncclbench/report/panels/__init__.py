@@ -25,6 +25,7 @@ from ncclbench.report.panels import (
     p2p,
     ranks,
     requirements,
+    settings,
     spread,
     suspects,
     table,
@@ -60,6 +61,7 @@ _ENTRIES = (
     cold.PANEL,
     environment.PANEL,
     groups.PANEL,
+    settings.PANEL,
     howto.PANEL,
 )
 

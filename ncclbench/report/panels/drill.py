@@ -13,13 +13,13 @@ from ncclbench.report.drilling import (
     phases_figure,
     seconds_text,
 )
+from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, list_text, percent_text
 from ncclbench.stats.recovery import PHASE_WORDS, Recovery, by_outcome, recoveries
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 
-_ENDINGS = {"failed": "the drill failed", "interrupted": "interrupted", "running": "still running"}
 # Trials in the table; samples.jsonl has all.
 MOST_TRIALS = 400
 # What became of trials in words, of each strategy; the trials below have all.
@@ -41,7 +41,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="drill",
-    order=-6,
+    order=-9,
     title="Recovery",
     description="",
     build=build,
@@ -111,7 +111,7 @@ def _headline(source: Source) -> tuple[str, str]:
         said.append(f"{len(contract) - split} of {cases} consistent over ranks")
     if not said:
         said.append("nothing drilled")
-    ending = _ENDINGS.get(str(source.run.meta.get("status")))
+    ending = ending_of(source.run, "the drill failed")
     if ending is not None:
         said.append(ending)
     if wrong or left:

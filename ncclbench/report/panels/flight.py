@@ -49,7 +49,7 @@ def build(subject: HasFlights) -> Content | None:
 
 PANEL: Panel[Any] = Panel(
     name="flight",
-    order=-9,
+    order=-12,
     title="Who is stuck",
     description="",
     build=build,

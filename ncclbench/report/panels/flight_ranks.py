@@ -34,7 +34,7 @@ def build(subject: HasFlights) -> Content | None:
 
 PANEL: Panel[Any] = Panel(
     name="flight-ranks",
-    order=-7,
+    order=-10,
     title="Ranks",
     description="The last operation that each rank issued.",
     build=build,

@@ -12,7 +12,7 @@ from ncclbench.tables.modes import MODES
 
 
 def build(report: Report) -> Content | None:
-    """Only what this report's rows need."""
+    """Only what this report's runs need; nothing where none needs any."""
     rows = report.rows
     factors = {}
     for row in rows:
@@ -20,7 +20,19 @@ def build(report: Report) -> Content | None:
             factors[row["op"], row["nranks"]] = COLLECTIVES[row["op"]].busbw_factor(row["nranks"])
     modes = {row["mode"] for row in rows}
     clocks = {row["clock"] for row in good_rows(rows)}
+    kinds = {source.run.meta.get("kind") for source in report.sources}
+    needed = {
+        "sweeps": bool(report.sweeps),
+        "searches": bool(report.searches),
+        "drills": any(source.run.is_drill for source in report.sources),
+        "messages": "p2p" in kinds,
+        "overlaps": "overlap" in kinds,
+        "transfers": "transport" in kinds,
+    }
+    if not any(needed.values()):
+        return None
     return {
+        **needed,
         "factors": [
             {"op": op, "nranks": nranks, "factor": three_digits(factor)}
             for (op, nranks), factor in factors.items()
@@ -29,10 +41,6 @@ def build(report: Report) -> Content | None:
         "clocks": clocks,
         "measured": clocks - {CLOCK},
         "compared": bool(report.comparisons),
-        "sweeps": bool(report.sweeps),
-        "searches": bool(report.searches),
-        "drills": any(source.run.is_drill for source in report.sources),
-        "messages": any(source.run.meta.get("kind") == "p2p" for source in report.sources),
         "margin": f"{1 + MARGIN:g}x",
         "false_names": f"{1 / FALSE_NAMES:.0f}",
     }

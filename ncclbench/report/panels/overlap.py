@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Row, Source
 from ncclbench.report.overlapping import case_text, free_figure, hidden_figure, slowdown_figure
 from ncclbench.report.panels.panel import Content, Panel
@@ -14,7 +15,6 @@ from ncclbench.stats.overlap_words import interval, number, reasons, sentences, 
 from ncclbench.store.overlaps import OVERLAP_LINES
 from ncclbench.units import format_bytes
 
-_ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running": "still running"}
 # Rows in the table; ``overlap --json`` has all.
 MOST_ROWS = 400
 
@@ -34,7 +34,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="overlap",
-    order=-6,
+    order=-7,
     title="Overlap",
     description="How much of communication hides behind compute.",
     build=build,
@@ -50,7 +50,10 @@ def _block(source: Source, index: int) -> dict[str, Any]:
     rows = overlap_rows(source.run)
     said = sentences(source.run, rows)
     wrong = sum(row["status"] == "wrong" for row in rows)
-    ending = _ENDINGS.get(str(source.run.meta.get("status")))
+    failed = sum(row["status"] == "failed" for row in rows)
+    ending = ending_of(source.run, "the run failed")
+    if failed:
+        said.insert(0, f"{count_text(failed, 'row')} failed")
     if wrong:
         said.insert(0, f"WRONG DATA in {count_text(wrong, 'row')}")
     meaningful = any(row["meaningful"] for row in rows)
@@ -59,13 +62,13 @@ def _block(source: Source, index: int) -> dict[str, Any]:
         free_figure(rows, f"free-{index}"),
         slowdown_figure(rows, f"slowdown-{index}"),
     )
-    measured = [row for row in rows if row["status"] in ("ok", "wrong")]
+    measured = [row for row in rows if row["n"]]
     return {
         "run": source.label,
-        "tone": "bad" if wrong else "good" if meaningful and not ending else "warn",
+        "tone": "bad" if wrong or failed else "good" if meaningful and not ending else "warn",
         "headline": said[0] if said else "Nothing was measured",
         "others": said[1:],
-        "ending": f"{ending}: {source.run.meta.get('message')}" if ending else "",
+        "ending": ": ".join(filter(None, (ending, source.run.meta.get("message")))) if ending else "",
         "figures": [figure for figure in figures if figure is not None],
         "on_gpu": any(row["free_sms"] is not None for row in rows),
         "rows": _table(measured[: 2 * MOST_ROWS]),
@@ -83,7 +86,7 @@ def _table(rows: Sequence[Row]) -> list[dict[str, Any]]:
     lines = []
     for row, control in with_controls(rows):
         times = (row[name] for name in ("comm_us", "compute_us", "together_us", "exposed_us"))
-        note = "" if row["meaningful"] else "no figure"
+        void = {"wrong": "WRONG DATA", "failed": "failed"}.get(row["status"], "no figure")
         lines.append(
             {
                 "case": case_text(row),
@@ -91,13 +94,14 @@ def _table(rows: Sequence[Row]) -> list[dict[str, Any]]:
                 "compute": row["compute"],
                 "free": "–" if row["free_sms"] is None else str(row["free_sms"]),
                 "times": [_time(time_us) for time_us in times],
-                "hidden": number(row["efficiency"]),
-                "interval": interval(row).replace(" .. ", " – ") or "–",
-                "control": number(control["efficiency"] if control else None),
+                "hidden": _number(row["efficiency"]),
+                # What is no figure needs no interval, but to be known where it is read.
+                "interval": (interval(row).replace(" .. ", " to ") or "–") if row["meaningful"] else void,
+                "is_figure": row["meaningful"],
+                "control": _number(control["efficiency"] if control else None),
                 "slowdowns": [_ratio(row["comm_slowdown"]), _ratio(row["compute_slowdown"])],
                 "n": f"{row['n']} in {count_text(row['epochs'], 'epoch')}",
                 "is_wrong": row["status"] == "wrong",
-                "note": "WRONG DATA" if row["status"] == "wrong" else note,
             }
         )
     return lines
@@ -107,6 +111,10 @@ def _time(time_us: float | None) -> str:
     if time_us is None:
         return "–"
     return time_text(time_us) if time_us >= 0 else f"−{time_text(-time_us)}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else number(value)
 
 
 def _ratio(ratio: float | None) -> str:

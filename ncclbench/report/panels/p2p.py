@@ -6,18 +6,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from ncclbench.report.endings import ending_of
-from ncclbench.report.messages import bandwidth_figure, host_figure, latency_figure, way_words
+from ncclbench.report.messages import bandwidth_figure, host_figure, latency_figure
 from ncclbench.report.model import Report, Row, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, list_text, rate_text, ratio_text, three_digits, time_text
-from ncclbench.stats.p2p import P2p, p2p_of
+from ncclbench.stats.p2p import P2p, by_arm, outcomes_of, p2p_of, quotable, size_words, way_words
 from ncclbench.tables.semantics import SEMANTICS
 from ncclbench.units import format_bytes
 
 # Lines in the tables; samples.jsonl has all.
 MOST_LINES = 400
 
-_OUTCOMES = {"as-documented": "as documented", "otherwise": "otherwise", "not-here": "not here"}
+_OUTCOMES = {"otherwise": "otherwise", "not-here": "not here", "unanswered": "unanswered"}
 _SHORT = {"completed": "ends", "deadlocked": "deadlock", "raised": "raises"}
 
 
@@ -36,7 +36,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="p2p",
-    order=-5,
+    order=-6,
     title="Point-to-point",
     description="",
     build=build,
@@ -66,6 +66,7 @@ def _block(source: Source, number: int) -> dict[str, Any]:
         "peers": [_peers(row) for row in found.peers[:MOST_LINES]],
         "matrices": _matrices(found.ordering),
         "semantics": _semantics(found),
+        "unasked": not found.semantics,
     }
 
 
@@ -78,25 +79,50 @@ def _headline(source: Source, found: P2p) -> tuple[str, str]:
         said.append(f"{count_text(found.leftover_processes, 'process', 'processes')} left behind")
     stuck = [row for row in found.ordering if row["outcome"] != "completed"]
     unsafe = [row for row in stuck if row["safe"]]
-    if found.ordering:
+    if stuck:
         orders = count_text(len(found.ordering), "order")
         said.append(f"{len(stuck)} of {orders} of calling {'do' if len(stuck) != 1 else 'does'} not end")
-    checked = [row for row in found.semantics if row["outcome"] != "not-here"]
-    if checked:
-        otherwise = sum(row["outcome"] == "otherwise" for row in checked)
-        said.append(f"torch does otherwise than one would think in {otherwise} of {len(checked)} questions")
-    if found.rows and not (found.ordering or checked):
-        said.append(f"{count_text(len(found.rows), 'row')} measured, data right")
+    elif found.ordering:
+        said.append("every order of calling that was tried ends")
+    told = outcomes_of(found.semantics)
+    if told.asked:
+        otherwise, asked = len(told.otherwise), count_text(len(told.asked), "question")
+        said.append(f"torch does otherwise than one would think in {otherwise} of {asked}")
+    if told.unanswered:
+        said.append(f"{count_text(len(told.unanswered), 'question')} unanswered")
+    if not (found.ordering or told.asked):
+        said += _measured(source, found)
     if not said:
-        said.append("nothing measured" if found.is_empty else "first messages measured")
+        said.append("nothing measured")
     ending = ending_of(source.run, "the run failed")
     if ending is not None:
         said.append(ending)
     tone = (
-        "bad" if found.wrong or found.leftover_processes or unsafe else "warn" if ending or stuck else "good"
+        "bad"
+        if found.wrong or found.leftover_processes or unsafe
+        else "warn"
+        if ending or stuck or told.unanswered
+        else "good"
     )
     headline = ", ".join(said)
     return tone, f"{headline[0].upper()}{headline[1:]}"
+
+
+def _measured(source: Source, found: P2p) -> list[str]:
+    """What there is where no question has an answer, and whether its data were right."""
+    said = []
+    if found.rows:
+        said.append(f"{count_text(len(found.rows), 'row')} measured")
+    said += [
+        f"{words} measured"
+        for words, rows in (("first messages", found.first_calls), ("several peers", found.peers))
+        if rows and not found.rows
+    ]
+    if (found.rows or found.peers) and not found.wrong:
+        asked = source.run.meta.get("asked")
+        unchecked = isinstance(asked, dict) and asked.get("check") == 0
+        said.append("data not checked" if unchecked else "data right")
+    return said
 
 
 def _notes(source: Source, found: P2p) -> list[str]:
@@ -125,24 +151,37 @@ def _said(found: P2p) -> list[str]:
             what = row["description"] or row["order"]
             said.append(
                 f"{row['order']} on {row['arm']} ({what}): {row['outcome']} from "
-                f"{format_bytes(row['from_nbytes'])} on{smallest}."
+                f"{size_words(row['from_nbytes'])} on{smallest}."
             )
-    plain = [row for row in found.rows if not row["both"]]
-    for arm in dict.fromkeys(row["arm"] for row in plain):
-        own = [row for row in plain if row["arm"] == arm]
-        fastest = min(own, key=lambda row: row["latency_us"])
-        widest = max(own, key=lambda row: row["bandwidth_GBs"] or 0.0)
-        said.append(
-            f"{arm}: shortest latency {time_text(fastest['latency_us'])} ({fastest['way']}, "
-            f"{format_bytes(fastest['nbytes'])}), most bandwidth {rate_text(widest['bandwidth_GBs'] or 0.0)} "
-            f"({widest['way']}, {format_bytes(widest['nbytes'])})."
-        )
+    for arm, own in by_arm(found.rows).items():
+        quoted = quotable(own)
+        if quoted is not None:
+            said.append(f"{arm}: {_latency(quoted[0])}; {_bandwidth(quoted[1])}.")
     for row in sorted(found.first_calls, key=lambda row: -row["first_us"])[:1]:
         said.append(
-            f"A first message takes up to {time_text(row['first_us'])} (rank {row['dst']} on {row['arm']}), "
+            f"A first message takes {time_text(row['first_us'])}, at worst "
+            f"{time_text(row['first_worst_us'])} (rank {row['dst']} on {row['arm']}), "
             f"later ones {time_text(row['later_us'])}."
         )
     return said
+
+
+def _latency(row: Row) -> str:
+    size = f"{row['way']} of {size_words(row['nbytes'])}"
+    if row["round_trip"]:
+        return f"latency {time_text(row['latency_us'])}{_interval(row)} (half of a {size})"
+    return f"a {size} is there after {time_text(row['latency_us'])}{_interval(row)}"
+
+
+def _interval(row: Row) -> str:
+    if row["ci_low_us"] is None:
+        return ""
+    return f", 95 % interval {time_text(row['ci_low_us'])} – {time_text(row['ci_high_us'])}"
+
+
+def _bandwidth(row: Row) -> str:
+    what = f"{row['way']} of {size_words(row['nbytes'])}"
+    return f"most bandwidth one way {rate_text(row['bandwidth_GBs'])} ({what})"
 
 
 def _way(row: Row) -> dict[str, Any]:
@@ -174,6 +213,7 @@ def _first(row: Row) -> list[str]:
         time_text(row["later_us"]),
         "–" if row["ratio"] is None else f"{three_digits(row['ratio'])}x",
         time_text(row["init_us"]),
+        time_text(row["cold_us"]),
     ]
 
 
@@ -194,8 +234,7 @@ def _peers(row: Row) -> list[str]:
 def _matrices(rows: Sequence[Row]) -> list[dict[str, Any]]:
     """For each arm the orders over the sizes that were tried on any of them."""
     matrices = []
-    for arm in dict.fromkeys(row["arm"] for row in rows):
-        own = [row for row in rows if row["arm"] == arm]
+    for arm, own in by_arm(rows).items():
         sizes = sorted({cell["nbytes"] for row in own for cell in row["cells"]})
         matrices.append(
             {
@@ -207,7 +246,7 @@ def _matrices(rows: Sequence[Row]) -> list[dict[str, Any]]:
                         "description": row["description"] or "",
                         "safe": row["safe"],
                         "cells": [_cell(row, nbytes) for nbytes in sizes],
-                        "stood": _stood(row),
+                        "stood": row["stood"],
                     }
                     for row in own
                 ],
@@ -228,11 +267,6 @@ def _cell(row: Row, nbytes: int) -> dict[str, str]:
     return {"kind": "untried", "text": f"({_SHORT[follows]})", "title": "not tried: it follows from others"}
 
 
-def _stood(row: Row) -> str:
-    bad = next((cell for cell in row["cells"] if cell["nbytes"] == row["from_nbytes"]), None)
-    return "" if bad is None else ", ".join(f"rank {rank} {words}" for rank, words in bad["said"].items())
-
-
 def _semantics(found: P2p) -> list[dict[str, Any]]:
     """Every question, with what was seen of it on each arm; also those that were not asked."""
     seen: dict[str, list[Row]] = {}
@@ -241,6 +275,7 @@ def _semantics(found: P2p) -> list[dict[str, Any]]:
     entries = []
     for name in dict.fromkeys([*SEMANTICS, *seen]):
         question = SEMANTICS.get(name)
+        expected = "as one would think" if question and question.silent else "as documented"
         entries.append(
             {
                 "question": question.question if question else name,
@@ -248,8 +283,8 @@ def _semantics(found: P2p) -> list[dict[str, Any]]:
                 "answers": [
                     {
                         "arm": row["arm"],
-                        "outcome": _OUTCOMES[row["outcome"]],
-                        "otherwise": row["outcome"] == "otherwise",
+                        "outcome": _OUTCOMES.get(row["outcome"], expected),
+                        "mark": row["outcome"] in ("otherwise", "unanswered"),
                         "said": row["said"],
                     }
                     for row in seen.get(name, [])

@@ -64,7 +64,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="requirements",
-    order=-10,
+    order=-13,
     title="Requirements",
     description="Every row it speaks of must hold.",
     build=build,

@@ -91,7 +91,7 @@ def _epochs(report: Report, cases: _Cases) -> Figure:
         ratios = [ratio for trace in traces for ratio in trace["y"]]
         ratios_of_points = [ratio for trace in traces if trace["mode"] == "markers" for ratio in trace["y"]]
         layout = {
-            "xaxis": size_axis(sizes),
+            "xaxis": size_axis(sizes, shifts),
             "yaxis": ratio_axis(ratios, points=ratios_of_points),
             "showlegend": len(by_series) > 1,
         }

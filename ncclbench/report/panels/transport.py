@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import count_text, rate_text, ratio_text, time_text
@@ -30,7 +31,6 @@ from ncclbench.store.model import Run
 from ncclbench.store.transfers import TRANSFER_LINES, TransferFault
 from ncclbench.units import format_bytes
 
-_ENDINGS = {"failed": "the run failed", "interrupted": "interrupted", "running": "still running"}
 # Rows in the table; ``transport --json`` has all.
 MOST_ROWS = 100
 
@@ -50,7 +50,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="transport",
-    order=-6,
+    order=-8,
     title="Weights to generators",
     description="",
     build=build,
@@ -68,14 +68,14 @@ def _block(source: Source, number: int) -> dict[str, Any]:
         latency_figure(latency[: 4 * MOST_ROWS], f"messages-{number}"),
     )
     said = headline(rows, time_text)
-    ending = _ENDINGS.get(str(run.meta.get("status")))
+    ending = ending_of(run, "the run failed")
     wrong = any(row.status == "wrong" for row in rows)
     kinds = {row.kind for row in measured}
     return {
         "run": source.label,
         "tone": "bad" if wrong else "good" if measured and not ending else "warn",
         "headline": f"{said[0].upper()}{said[1:]}",
-        "ending": f"{ending}: {run.meta.get('message')}" if ending else "",
+        "ending": ": ".join(filter(None, (ending, run.meta.get("message")))) if ending else "",
         "place": _place(run, measured),
         "sentences": [sentence(row, time_text) for row in measured[:MOST_ROWS]],
         "words": [
@@ -163,10 +163,10 @@ def _latency(latency: list[LatencyRow]) -> list[dict[str, Any]]:
 def _fault(fault: TransferFault) -> dict[str, Any]:
     done, seen = fault_words(fault)
     return {
-        "way": fault.way,
+        "way": way_name(fault.way, fault.arm),
         "done": done,
         "seen": seen,
-        "bad": fault.outcome in ("hung", "crashed"),
+        "bad": fault.outcome in ("hung", "crashed", "not-made"),
         "after": time_text(1e6 * fault.seconds),
         "said": fault.said,
     }

@@ -132,7 +132,7 @@ def _launches_plot(versus: Versus, rows: list[Row]) -> Plot:
     ]
     ratios = [ratio for trace in traces for ratio in trace["y"]]
     layout = {
-        "xaxis": size_axis(row["nbytes"] for row in rows),
+        "xaxis": size_axis((row["nbytes"] for row in rows), shifts),
         "yaxis": ratio_axis([], "time / base time", points=ratios),
         "shapes": [unity_line()],
         "showlegend": True,

@@ -17,6 +17,7 @@ PROGRAMS = {
     "overlap": "ncclbench.worker.programs.overlap",
     "p2p": "ncclbench.worker.programs.p2p",
     "groups": "ncclbench.worker.programs.groups",
+    "settings": "ncclbench.worker.programs.settings",
 }
 
 

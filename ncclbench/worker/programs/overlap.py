@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import torch
 
 from ncclbench.kernels import KINDS, Kernel, Shape, make_kernel, why_unavailable, with_length
 from ncclbench.plan.memory import PATTERN_BYTES
 from ncclbench.plan.model import Case, Plan
 from ncclbench.plan.schedule import creation_order, part_orders
 from ncclbench.store.overlaps import PARTS
+from ncclbench.units import format_seconds
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE
 from ncclbench.worker.buffers import Pool
@@ -116,9 +117,9 @@ class _Overlap:
                 should take, times the communication; ``epoch``; ``repetitions``.
 
         Returns:
-            ``reason``: of the first rank on which it could not be, else None; ``length``, ``order`` and
-            ``implementation`` as in OverlapTimes; on rank 0 ``found``, shape (nranks, len(PARTS) + 4,
-            repetitions): as ``Block.times_us``, then ``wrong`` and ``compute_wrong``.
+            ``reason``: of the first rank on which it could not be, and no more; else None. ``length``,
+            ``order`` and ``implementation`` as in OverlapTimes; on rank 0 ``found``, shape (nranks,
+            len(PARTS) + 4, repetitions): as ``Block.times_us``, then ``wrong`` and ``compute_wrong``.
         """
         bench, arm, case = self._bench, self._plan.arms[order["arm"]], self._plan.planned[order["case"]]
         group = self._groups[arm.id]
@@ -128,7 +129,12 @@ class _Overlap:
         wrong = side.warm_up()
         kernel = self._kernel(order["compute"], order["free_sms"])
         if order["length"] is None:
-            kernel = side.calibrated(kernel, order["ratio"] * side.comm_us())
+            comm_us = side.comm_us()
+            compute_us = order["ratio"] * comm_us
+            reason = too_long(comm_us, compute_us, self._plan.timeout_s)
+            if reason is not None:
+                return {"reason": reason}
+            kernel = side.calibrated(kernel, compute_us)
         else:
             kernel = with_length(kernel, order["length"])
         self._kernels[order["compute"], order["free_sms"]] = kernel
@@ -173,7 +179,26 @@ class _Overlap:
     def _multiprocessors(self) -> int | None:
         if self._device.kind != "cuda":
             return None
-        return int(torch.cuda.get_device_properties(self._device.torch_device).multi_processor_count)
+        # Not imported for a CPU.
+        from ncclbench.kernels.cuda import multiprocessors
+
+        count: int = multiprocessors(self._device.torch_device)
+        return count
+
+
+def too_long(comm_us: float, compute_us: float, timeout_s: float) -> str | None:
+    """Why one after the other would be taken for a hang, the same on every rank; None where not.
+
+    Progress is told between parts only, and a kernel that is being calibrated may last longer than wanted.
+    """
+    seconds = (comm_us + compute_us) / 1e6
+    if 2 * seconds <= timeout_s:
+        return None
+    return (
+        f"communication takes {format_seconds(comm_us / 1e6)} and compute would take "
+        f"{format_seconds(compute_us / 1e6)}, too near to --timeout {format_seconds(timeout_s)}: "
+        f"give --timeout {math.ceil(4 * seconds)}s, a smaller --compute-ratio or smaller sizes"
+    )
 
 
 def _packed(block: Block, wrong: int) -> np.ndarray[Any, np.dtype[np.float64]]:

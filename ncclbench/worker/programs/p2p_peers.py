@@ -37,18 +37,22 @@ class Peers:
 
         Args:
             order: ``arm``: its index; ``nbytes``; ``peers``: ranks that are sent to at the same time;
-                ``beside``: whether an all_reduce of as many bytes runs meanwhile; ``iterations``.
+                ``beside``: whether an all_reduce of as many bytes runs meanwhile; ``iterations``; ``check``:
+                passes with checked data before and after.
 
         Returns:
             on rank 0: shape (3, iterations): the last rank's time of each kind since the fence, microseconds,
-            0 for a kind that there is not; and messages that arrived wrong. None elsewhere.
+            0 for a kind that there is not; and messages and results of the collective that were wrong.
+            None elsewhere.
         """
         device = self._bench.device(self._groups.arms[order["arm"]])
-        case = _Case(self._bench.rank, device, self._groups.get(order["arm"]), order)
         pattern = Pattern("uint8", None, self._bench.nranks, self._seed, device.torch_device)
+        case = _Case(self._bench, device, self._groups.get(order["arm"]), pattern, order)
         kinds = (TOGETHER, AGAINST, BESIDE) if order["beside"] else (TOGETHER, AGAINST)
         times = np.zeros((3, order["iterations"]))
         wrong = np.zeros(1)
+        for _ in range(order["check"]):
+            wrong += self._checked(case)
         for repetition in range(-_WARMUP, order["iterations"]):
             # Another one is first in each repetition: what comes first finds other caches.
             for kind in np.roll(kinds, repetition).tolist():
@@ -57,44 +61,57 @@ class Peers:
                 took_us = case.run(kind, repetition)
                 if repetition >= 0:
                     times[kind, repetition] = took_us
-        self._passes += 1
-        case.fill(pattern, self._passes * _SHIFT)
-        self._fence()
-        case.run(TOGETHER, 0)
-        wrong[0] = case.wrong(pattern, self._passes * _SHIFT)
+        for _ in range(order["check"]):
+            wrong += self._checked(case)
         gathered, wrongs = self._bench.gather(times), self._bench.gather(wrong)
         if gathered is None or wrongs is None:
             return None
         return gathered.max(axis=0), round(float(wrongs.sum()))
 
+    def _checked(self, case: _Case) -> int:
+        """All of it at once with fresh data: how much of what arrived here is wrong."""
+        self._bench.place.step()
+        self._passes += 1
+        case.fill(self._passes * _SHIFT)
+        self._fence()
+        case.run(TOGETHER, 0)
+        return case.wrong(self._passes * _SHIFT)
+
 
 class _Case:
     """One rank's buffers and calls; a rank that has none of a kind is done at once."""
 
-    def __init__(self, rank: int, device: Device, group: Any, order: dict[str, Any]) -> None:
+    def __init__(
+        self, bench: Bench, device: Device, group: Any, pattern: Pattern, order: dict[str, Any]
+    ) -> None:
         nbytes, self._peers = order["nbytes"], list(order["peers"])
-        self._rank, self._device, self._group = rank, device, group
+        self._rank, self._nranks = bench.rank, bench.nranks
+        self._device, self._group, self._pattern = device, group, pattern
         self._beside = bool(order["beside"])
         where = device.torch_device
-        rows = len(self._peers) if rank == 0 else 1
-        self._buffers = torch.ones((rows, nbytes), dtype=torch.uint8, device=where)
-        # Small whole numbers whose maximum never changes, however often it is taken.
-        self._reduced = torch.ones(max(1, nbytes // 4), dtype=torch.float32, device=where)
+        rows = len(self._peers) if self._rank == 0 else 1
+        self._buffers = torch.empty((rows, nbytes), dtype=torch.uint8, device=where)
+        self._reduced = torch.empty(max(1, nbytes // 4), dtype=torch.float32, device=where)
+        self.fill(0)
 
-    def fill(self, pattern: Pattern, shift: int) -> None:
-        """Fresh data for a checked pass: each peer gets its own."""
+    def fill(self, shift: int) -> None:
+        """Fresh data: each peer gets its own."""
         for number, buffer in enumerate(self._buffers):
             if self._rank == 0:
-                pattern.fill(buffer, self._peers[number], shift)
+                self._pattern.fill(buffer, self._peers[number], shift)
             else:
                 buffer.fill_(0)
+        # Each element is the largest on one rank. Their maximum stays what it is, however often it is taken.
+        places = torch.arange(self._reduced.numel(), dtype=torch.int32, device=self._reduced.device)
+        self._reduced.copy_(places.add_(self._rank).remainder_(self._nranks))
         self._device.synchronize()
 
-    def wrong(self, pattern: Pattern, shift: int) -> int:
-        """1 where what arrived here is wrong."""
-        if self._rank not in self._peers:
-            return 0
-        return int(pattern.count_wrong(self._buffers[0], self._rank, 0, shift) > 0)
+    def wrong(self, shift: int) -> int:
+        """How many are wrong of the message that arrived here and the result of the collective."""
+        wrong = int(self._beside and not bool((self._reduced == self._nranks - 1).all()))
+        if self._rank in self._peers:
+            wrong += int(self._pattern.count_wrong(self._buffers[0], self._rank, 0, shift) > 0)
+        return wrong
 
     def run(self, kind: int, repetition: int) -> float:
         """Issue it and wait for it; microseconds, 0 where this rank has nothing to do."""

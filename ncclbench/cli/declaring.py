@@ -1,0 +1,103 @@
+"""How a command declares its options: each once, under a heading of the help."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from ncclbench.cli.values import Parse
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator = Callable[[Decorated], Decorated]
+# One option, to be listed under a heading.
+Choice = Callable[[str], Decorator[Any]]
+
+
+class SectionOption(click.Option):
+    """An option that stands under a heading of its command's help."""
+
+    def __init__(self, *args: Any, section: str, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.section = section
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options under headings."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if isinstance(parameter, click.Option) and record is not None:
+                sections.setdefault(getattr(parameter, "section", "Other"), []).append(record)
+        for heading, records in sections.items():
+            with formatter.section(heading):
+                formatter.write_dl(records)
+
+
+def option(
+    *names: str,
+    help: str,
+    metavar: str | None = None,
+    default: str | None = None,
+    otherwise: str | None = None,
+    parse: Parse | None = None,
+    flag: bool = False,
+    hidden: bool = False,
+) -> Choice:
+    """One option, still without its heading.
+
+    Args:
+        names: as ``click.option`` takes them.
+        help: one sentence.
+        metavar: what the value is.
+        default: the value where it is not given.
+        otherwise: what the help says the default is, where it depends on the rest.
+        parse: makes the value of the text.
+        flag: takes no value.
+        hidden: left out of the help; for developers.
+    """
+
+    def value(ctx: click.Context, parameter: click.Parameter, typed: Any) -> Any:
+        return typed if parse is None or typed is None else parse(typed, "/".join(parameter.opts))
+
+    shown = otherwise or default
+    text = f"{help}  [default: {shown}]" if shown else help
+
+    def placed(section: str) -> Decorator[Any]:
+        return click.option(
+            *names,
+            cls=SectionOption,
+            section=section,
+            help=text,
+            metavar=metavar,
+            default=False if flag else default,
+            callback=value,
+            is_flag=flag,
+            hidden=hidden,
+        )
+
+    return placed
+
+
+def under(section: str, *options: Choice) -> Decorator[Any]:
+    """A decorator that gives a command the options, listed under one heading in this order."""
+
+    def add(function: Decorated) -> Decorated:
+        for entry in reversed(options):
+            function = entry(section)(function)
+        return function
+
+    return add
+
+
+def typed_options(ctx: click.Context) -> list[str]:
+    """The options that stood on the command line, as ``--long-name``, in the order of the help."""
+    typed = click.core.ParameterSource.COMMANDLINE
+    return [
+        max(parameter.opts, key=len)
+        for parameter in ctx.command.params
+        if parameter.name is not None and ctx.get_parameter_source(parameter.name) is typed
+    ]

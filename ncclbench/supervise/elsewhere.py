@@ -1,0 +1,76 @@
+"""A worker in another environment: the process that was forked for it becomes another Python."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import socket
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import NoReturn
+
+import ncclbench
+from ncclbench.plan.environments import ArmEnvironment
+from ncclbench.worker.board import Board
+from ncclbench.worker.elsewhere import Entry
+from ncclbench.worker.meeting import StorePlace
+from ncclbench.worker.protocol import WorkerTask
+
+# This very ncclbench, whatever is installed there: what its workers say must be what we understand. By its
+# folder alone, so that no other package comes with it.
+_BEGIN = """
+import importlib.util, sys
+folder, descriptor = sys.argv[1:]
+spec = importlib.util.spec_from_file_location(
+    "ncclbench", folder + "/__init__.py", submodule_search_locations=[folder]
+)
+sys.modules["ncclbench"] = package = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(package)
+from ncclbench.worker.elsewhere import begin
+begin(int(descriptor))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """What a worker is given on its way; all of it exists in the forked process already."""
+
+    task: WorkerTask
+    store: StorePlace
+    pipe: Connection
+    board: Board
+    slot: int
+    has_gate: bool
+    recorders: socket.socket | None
+
+
+def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
+    """In the forked process: become a worker in that environment. Progress, pipe and log stay as they are.
+
+    Raises:
+        OSError: the interpreter cannot be executed.
+    """
+    recorders = -1 if given.recorders is None else given.recorders.fileno()
+    entry = Entry(
+        task=given.task,
+        store=given.store,
+        slot=given.slot,
+        slots=given.board.slots,
+        has_gate=given.has_gate,
+        pipe=given.pipe.fileno(),
+        board=given.board.fileno(),
+        recorders=recorders,
+    )
+    memory = os.memfd_create("ncclbench-task", 0)
+    with os.fdopen(memory, "wb", closefd=False) as file:
+        pickle.dump(entry, file)
+    os.lseek(memory, 0, os.SEEK_SET)
+    for descriptor in (entry.pipe, entry.board, entry.recorders):
+        if descriptor >= 0:
+            os.set_inheritable(descriptor, True)
+    folder = str(Path(ncclbench.__file__).resolve().parent)
+    # -P: the current folder is no place for modules.
+    words = [environment.python, "-P", "-c", _BEGIN, folder, str(memory)]
+    variables = os.environ | given.task.variables | environment.variables
+    os.execve(environment.python, words, variables)  # noqa: S606  the program that --arm-env names

@@ -1,0 +1,70 @@
+"""Before anything is timed: which of the arms' settings are in force, in a launch for each team."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ncclbench.plan.model import Arm, Plan
+from ncclbench.stats.settings import asked_words, found_words
+from ncclbench.supervise.conversation import Conversation
+from ncclbench.supervise.launch import Job
+from ncclbench.worker.protocol import Program
+
+# By arm ``settings`` (store.meta.SettingRead), ``algorithms`` that NCCL chose, and ``reason`` where it was
+# not there.
+Found = dict[str, dict[str, Any]]
+
+
+def read_settings(job: Job, plan: Plan, flight: str | None) -> Found:
+    """What every arm with settings says of them; arms without are not started.
+
+    Raises:
+        Interrupted, MeasurementError: a signal came, or a rank died or hung.
+    """
+    found: Found = {}
+    for team in plan.teams:
+        arms = [arm for arm in team if arm.settings and not arm.is_hierarchical]
+        if arms:
+            found |= _of_team(job, plan, arms, flight)
+    return found
+
+
+def why_left_out(found: Found) -> dict[str, str]:
+    """Arms that cannot be what they are called, with the reason."""
+    reasons = {}
+    for arm, said in found.items():
+        for reading in said["settings"]:
+            if reading["in_force"] is False:
+                reasons[arm] = f"{asked_words(reading)} {found_words(reading)}"
+    return reasons
+
+
+def _of_team(job: Job, plan: Plan, arms: list[Arm], flight: str | None) -> Found:
+    request = {
+        "arms": [[arm.id, arm.backend, arm.settings] for arm in arms],
+        "share_gpu": plan.share_gpu,
+        "stages": ["reading"],
+        "words": ["reading back settings"],
+    }
+    found: Found = {}
+
+    def orders(environment: dict[str, Any]) -> Generator[dict[str, Any], Any, Found]:
+        for arm in arms:
+            of_ranks = yield {"arm": arm.id}
+            found[arm.id] = _joined(of_ranks)
+        return found
+
+    program = Program("settings", request)
+    return Conversation(job, program, plan.timeout_s, lambda environment: None, flight).hold(orders)
+
+
+def _joined(of_ranks: list[dict[str, Any]]) -> dict[str, Any]:
+    """What all ranks say as one: that of the first, or of the first that says a setting is not in force."""
+    first = of_ranks[0]
+    settings = []
+    for index, reading in enumerate(first["settings"]):
+        others = [each["settings"][index] for each in of_ranks]
+        settings.append(next((other for other in others if other["in_force"] is False), reading))
+    chosen = next((each["algorithms"] for each in of_ranks if each["algorithms"]), None)
+    return {"reason": first["reason"], "settings": settings, "algorithms": chosen}
