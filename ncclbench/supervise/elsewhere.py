@@ -72,5 +72,5 @@ def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
     folder = str(Path(ncclbench.__file__).resolve().parent)
     # -P: the current folder is no place for modules.
     words = [environment.python, "-P", "-c", _BEGIN, folder, str(memory)]
-    variables = os.environ | given.task.variables | environment.variables
+    variables = {**os.environ, **given.task.variables, **environment.variables}
     os.execve(environment.python, words, variables)  # noqa: S606  the program that --arm-env names

@@ -56,7 +56,8 @@ def _of_team(job: Job, plan: Plan, arms: list[Arm], flight: str | None) -> Found
         return found
 
     program = Program("settings", request)
-    return Conversation(job, program, plan.timeout_s, lambda environment: None, flight).hold(orders)
+    talk: Conversation[Found] = Conversation(job, program, plan.timeout_s, lambda environment: None, flight)
+    return talk.hold(orders)
 
 
 def _joined(of_ranks: list[dict[str, Any]]) -> dict[str, Any]:

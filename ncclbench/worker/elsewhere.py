@@ -57,7 +57,7 @@ def begin(descriptor: int) -> None:
         code = 0
     finally:
         if code:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)
