@@ -17,21 +17,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    USUAL_WARMUP,
+    backends_choice,
+    check_choice,
+    epochs_choice,
+    iters_choice,
+    margin_choice,
+    seed_choice,
+    statistic_choice,
+)
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
-    backends_choice,
-    check_choice,
     exit_zero_option,
     folder_name,
     json_option,
     launch_options,
-    margin_choice,
-    seed_choice,
     selection_from,
     selection_options,
-    statistic_choice,
-    warmup_choice,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.recording import recorder_option
@@ -75,22 +79,13 @@ _compared_options = under(
 
 _measured_options = under(
     "How it is measured",
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        otherwise=f"{_ITERS_IN_EPOCH} per epoch",
-        parse=values.whole(1),
-        help="Timed operations per case and arm, in all epochs together.",
+    iters_choice(
+        "Timed operations per case and arm, in all epochs together.", otherwise=f"{_ITERS_IN_EPOCH} per epoch"
     ),
-    warmup_choice,
+    USUAL_WARMUP,
     check_choice,
-    option(
-        "--epochs",
-        metavar="N",
-        default=str(_EPOCHS),
-        parse=values.whole(8, 10_000),
-        help="Fresh sets of process groups; every 8 make one comparison.",
+    epochs_choice(
+        "Fresh sets of process groups; every 8 make one comparison.", default=str(_EPOCHS), least=8
     ),
     option(
         "--time-budget",

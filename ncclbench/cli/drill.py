@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    backends_choice,
+    folder_choices,
+    seed_choice,
+)
 from ncclbench.cli.declaring import SectionedCommand, option, typed_options, under
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import run_job, typed_command
 from ncclbench.cli.options import (
-    backends_choice,
     exit_zero_option,
-    folder_choices,
     json_option,
-    seed_choice,
     where_options,
 )
 from ncclbench.cli.output import document, emit_json

@@ -11,15 +11,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    backends_choice,
+    check_choice,
+    deadline_choice,
+    epochs_choice,
+    folder_choices,
+    iters_choice,
+    seed_choice,
+    warmup_choice,
+)
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import rank_count, run_job
 from ncclbench.cli.options import (
-    check_choice,
     exit_zero_option,
-    folder_choices,
     json_option,
     launch_options,
-    seed_choice,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
@@ -35,7 +42,6 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.groups import ISSUE_ORDERS, MAKINGS, PARTS, parse_kind
 from ncclbench.tables.topologies import Cut, Groups, Placement
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.stats.group_costs import GroupsFound
@@ -45,7 +51,6 @@ if TYPE_CHECKING:
 
 _USUAL_PARTS = ("costs",)
 _CONCURRENT_PARTS = ("together", "crossed")
-_LONGEST_DEADLINE_S = 60.0
 _MOST_GROUPS = 4096
 # Beside a connection to each peer, a group of gloo opens a listener, an epoll and two pipes' ends.
 _FILES_OF_GROUP = 4
@@ -58,13 +63,6 @@ def _counts(text: str, name: str) -> tuple[int, ...]:
     if len(set(counts)) < len(counts):
         raise RequestError(f"{name} {text} names a number twice: name it once")
     return tuple(sorted(counts))
-
-
-def _deadline(text: str, name: str) -> float:
-    seconds = parse_seconds(text, name)
-    if not 0.2 <= seconds <= _LONGEST_DEADLINE_S:
-        raise RequestError(f"{name} {text} is out of range: take 200ms to {_LONGEST_DEADLINE_S:.0f}s")
-    return seconds
 
 
 def _op(text: str, name: str) -> str:
@@ -135,43 +133,15 @@ method_options = under(
         parse=values.named(PARTS, "part"),
         help=f"Of {', '.join(PARTS)}, separated by commas, or all.",
     ),
-    option(
-        "--backends",
-        metavar="X,Y",
-        otherwise="nccl2 on CUDA, else gloo",
-        help="Backends, in turns.",
-    ),
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        default="30",
-        parse=values.whole(1, 100_000),
-        help="Timed repetitions of groups alone and at once, in all epochs together.",
-    ),
-    option(
-        "-w",
-        "--warmup-iters",
-        metavar="N",
-        default="2",
-        parse=values.whole(0, 1000),
-        help="Untimed repetitions before them, per epoch.",
-    ),
+    backends_choice("Backends, in turns."),
+    iters_choice("Timed repetitions of groups alone and at once, in all epochs together.", default="30"),
+    warmup_choice("Untimed repetitions before them, per epoch.", default="2"),
     check_choice,
-    option(
-        "--epochs",
-        metavar="N",
+    epochs_choice(
+        "Fresh processes for what groups cost, fresh groups for those at once; intervals are over them.",
         default="3",
-        parse=values.whole(1, 10_000),
-        help="Fresh processes for what groups cost, fresh groups for those at once; intervals are over them.",
     ),
-    option(
-        "--deadline",
-        metavar="TIME",
-        default="3s",
-        parse=_deadline,
-        help="Of each cell of crossed: what has not ended then is deadlocked.",
-    ),
+    deadline_choice("Of each cell of crossed: what has not ended then is deadlocked.", default="3s"),
     seed_choice,
 )
 

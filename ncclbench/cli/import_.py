@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    folder_choices,
+)
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import typed_command
 from ncclbench.cli.options import (
-    folder_choices,
     json_option,
 )
 from ncclbench.cli.output import document, emit_json

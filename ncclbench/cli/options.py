@@ -1,4 +1,4 @@
-"""The options that several commands share: one spelling, default, help text and refusal for each."""
+"""Headings of options that several commands share, and what their values say together."""
 
 from __future__ import annotations
 
@@ -8,51 +8,33 @@ from datetime import datetime
 from typing import Any
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    USUAL_WARMUP,
+    backends_choice,
+    check_choice,
+    dtypes_choice,
+    epochs_choice,
+    folder_choices,
+    iters_choice,
+    margin_choice,
+    seed_choice,
+    size_choices,
+    sizes_from,
+    statistic_choice,
+)
 from ncclbench.cli.declaring import Choice, Decorator, option, under
 from ncclbench.environment.variables import is_secret
 from ncclbench.errors import RequestError
 from ncclbench.plan.arms import find_base, parse_arms
 from ncclbench.plan.build import Method, Selection
 from ncclbench.plan.model import Arm, Device, Injection
-from ncclbench.plan.sizes import SWEEP_SIZES, UsualSizes, parse_sizes
+from ncclbench.plan.sizes import SWEEP_SIZES
 from ncclbench.tables.collectives import COLLECTIVES
-from ncclbench.tables.dtypes import DTYPES, find_dtype
 from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
-from ncclbench.tables.statistics import STATISTICS
 from ncclbench.units import parse_percent, parse_seconds
 
 MAX_LABEL_IN_NAME = 60
-
-
-# What the options of ``size_choices`` are called in a command's parameters.
-SIZE_PARAMETERS = ("sizes", "min_bytes", "max_bytes", "step_factor", "step_bytes")
-
-
-def size_choices(usual: UsualSizes) -> tuple[Choice, ...]:
-    """The options that ``sizes_from`` takes."""
-    return (
-        option("-b", "--min-bytes", metavar="SIZE", otherwise=usual.smallest, help="Smallest size."),
-        option("-e", "--max-bytes", metavar="SIZE", otherwise=usual.largest, help="Largest size."),
-        option("-f", "--step-factor", metavar="X", otherwise=usual.factor, help="From a size to the next."),
-        option("-i", "--step-bytes", metavar="SIZE", help="From a size to the next, added; instead of -f."),
-        option("--sizes", metavar="SIZES", help="Just these, like 8,64K,1M; instead of -b, -e, -f and -i."),
-    )
-
-
-dtypes_choice = option(
-    "-d",
-    "--dtypes",
-    metavar="NAMES",
-    default="float32",
-    parse=values.names(DTYPES, lambda name: find_dtype(name).name),
-    help="Element types, or all.",
-)
-
-
-def backends_choice(help: str, metavar: str = "X,Y") -> Choice:
-    """Which process groups, where nothing is asked for the machine's natural one."""
-    return option("--backends", metavar=metavar, otherwise="nccl2 on CUDA, else gloo", help=help)
 
 
 selection_options = under(
@@ -114,45 +96,6 @@ selection_options = under(
     ),
 )
 
-# Choices that not only a sweep offers.
-margin_choice = option(
-    "--margin",
-    metavar="MARGIN",
-    default="3%,1us",
-    parse=values.margin,
-    help="Differences up to it do not matter; the larger of the two counts.",
-)
-statistic_choice = option(
-    "--statistic",
-    metavar="|".join(STATISTICS),
-    otherwise="p25 on CPU, median on CUDA",
-    parse=values.one_of(STATISTICS),
-    help="What is compared, fixed before the run.",
-)
-warmup_choice = option(
-    "-w",
-    "--warmup-iters",
-    metavar="N",
-    otherwise="5, fewer where slow",
-    parse=values.whole(0),
-    help="Untimed operations before them, per epoch.",
-)
-check_choice = option(
-    "-c",
-    "--check",
-    metavar="N",
-    default="1",
-    parse=values.whole(0),
-    help="Passes with checked data before and after each block; 0 checks nothing.",
-)
-seed_choice = option(
-    "--seed",
-    metavar="N",
-    default="0",
-    parse=values.whole(0, 2**31 - 1),
-    help="Draws data, order of arms and uneven splits.",
-)
-
 arm_options = under(
     "What is compared",
     backends_choice("Backends, interleaved in one job on the same buffers."),
@@ -174,22 +117,13 @@ arm_options = under(
 
 method_options = under(
     "How it is measured",
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        otherwise="20, with several arms 160",
-        parse=values.whole(1),
-        help="Timed operations per case and arm, in all epochs together.",
+    iters_choice(
+        "Timed operations per case and arm, in all epochs together.", otherwise="20, with several arms 160"
     ),
-    warmup_choice,
+    USUAL_WARMUP,
     check_choice,
-    option(
-        "--epochs",
-        metavar="N",
-        otherwise="3, with several arms 8",
-        parse=values.whole(1, 10_000),
-        help="Fresh sets of process groups; intervals are over them.",
+    epochs_choice(
+        "Fresh sets of process groups; intervals are over them.", otherwise="3, with several arms 8"
     ),
     option(
         "--epoch-kind",
@@ -258,17 +192,6 @@ def where_options(
 
 launch_options = where_options()
 
-folder_choices = (
-    option(
-        "--out",
-        metavar="DIR",
-        otherwise="results/<time>-<label>",
-        parse=values.path,
-        help="The run folder itself.",
-    ),
-    option("--label", metavar="TEXT", parse=values.text, help="What the run is about, for reports."),
-)
-
 run_options = under(
     "What is kept",
     *folder_choices,
@@ -289,15 +212,6 @@ exit_zero_option = under(
     "How it answers",
     option("--exit-zero", flag=True, help="End with 0 on a bad answer, never on wrong data."),
 )
-
-
-def sizes_from(params: Mapping[str, Any], usual: UsualSizes = SWEEP_SIZES) -> tuple[int, ...]:
-    """Bytes, ascending and distinct, that the values of ``size_choices`` make.
-
-    Raises:
-        RequestError: they make no range.
-    """
-    return parse_sizes(**{name: params[name] for name in SIZE_PARAMETERS}, usual=usual)
 
 
 def selection_from(params: Mapping[str, Any]) -> Selection:

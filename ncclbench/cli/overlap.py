@@ -10,18 +10,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import SectionedCommand, option, under
-from ncclbench.cli.jobs import rank_count, run_job
-from ncclbench.cli.options import (
+from ncclbench.cli.choices import (
     backends_choice,
     dtypes_choice,
-    exit_zero_option,
+    epochs_choice,
     folder_choices,
-    json_option,
-    launch_options,
+    iters_choice,
     seed_choice,
     size_choices,
     sizes_from,
+)
+from ncclbench.cli.declaring import SectionedCommand, option, under
+from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.options import (
+    exit_zero_option,
+    json_option,
+    launch_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
@@ -125,21 +129,10 @@ def _ratio(text: str, name: str) -> float:
 )
 @under(
     "How it is measured",
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        otherwise=f"{_REPETITIONS} in each epoch",
-        parse=values.whole(1),
-        help="Repetitions of each part, in all epochs together.",
+    iters_choice(
+        "Repetitions of each part, in all epochs together.", otherwise=f"{_REPETITIONS} in each epoch"
     ),
-    option(
-        "--epochs",
-        metavar="N",
-        default=str(_EPOCHS),
-        parse=values.whole(1, 10_000),
-        help="Fresh sets of process groups; intervals are over them.",
-    ),
+    epochs_choice("Fresh sets of process groups; intervals are over them.", default=str(_EPOCHS)),
     seed_choice,
 )
 @under("What is kept", *folder_choices, recorder_choice)

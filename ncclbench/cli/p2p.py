@@ -10,19 +10,25 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import SectionedCommand, option, under
-from ncclbench.cli.jobs import rank_count, run_job
-from ncclbench.cli.options import (
+from ncclbench.cli.choices import (
     SIZE_PARAMETERS,
     backends_choice,
     check_choice,
-    exit_zero_option,
+    deadline_choice,
+    epochs_choice,
     folder_choices,
-    json_option,
-    launch_options,
+    iters_choice,
     seed_choice,
     size_choices,
     sizes_from,
+    warmup_choice,
+)
+from ncclbench.cli.declaring import SectionedCommand, option, under
+from ncclbench.cli.jobs import rank_count, run_job
+from ncclbench.cli.options import (
+    exit_zero_option,
+    json_option,
+    launch_options,
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
@@ -39,7 +45,6 @@ from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.p2p import PARTS
 from ncclbench.tables.ways import WAYS
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import parse_seconds
 
 if TYPE_CHECKING:
     from ncclbench.stats.p2p import P2p
@@ -51,7 +56,6 @@ if TYPE_CHECKING:
 _SIZES = UsualSizes("8", "16M", "4")
 _USUAL_PARTS = "ways,first,ordering"
 _DEADLINE = "3s"
-_LONGEST_DEADLINE_S = 60.0
 
 # Parts that an option is for; typed without any of them it would be silently of no use.
 _FOR_PARTS = {
@@ -61,13 +65,6 @@ _FOR_PARTS = {
     "deadline": ("ordering",),
     **dict.fromkeys(SIZE_PARAMETERS, ("ways", "ordering", "peers")),
 }
-
-
-def _deadline(text: str, option: str) -> float:
-    seconds = parse_seconds(text, option)
-    if not 0.2 <= seconds <= _LONGEST_DEADLINE_S:
-        raise RequestError(f"{option} {text} is out of range: take 200ms to {_LONGEST_DEADLINE_S:.0f}s")
-    return seconds
 
 
 measured_options = under(
@@ -109,36 +106,12 @@ measured_options = under(
 
 method_options = under(
     "How it is measured",
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        default="30",
-        parse=values.whole(1),
-        help="Timed repetitions of each way and size, in all epochs together.",
-    ),
-    option(
-        "-w",
-        "--warmup-iters",
-        metavar="N",
-        default="2",
-        parse=values.whole(0),
-        help="Untimed repetitions before each visit.",
-    ),
+    iters_choice("Timed repetitions of each way and size, in all epochs together.", default="30"),
+    warmup_choice("Untimed repetitions before each visit.", default="2"),
     check_choice,
-    option(
-        "--epochs",
-        metavar="N",
-        default="3",
-        parse=values.whole(1, 10_000),
-        help="Fresh sets of process groups; intervals are over them.",
-    ),
-    option(
-        "--deadline",
-        metavar="TIME",
-        otherwise=_DEADLINE,
-        parse=_deadline,
-        help="Of each cell of the ordering matrix: what has not ended then is deadlocked.",
+    epochs_choice("Fresh sets of process groups; intervals are over them.", default="3"),
+    deadline_choice(
+        "Of each cell of the ordering matrix: what has not ended then is deadlocked.", otherwise=_DEADLINE
     ),
     seed_choice,
 )
@@ -214,7 +187,7 @@ def _settled(params: Mapping[str, Any]) -> dict[str, Any]:
         "bytes": sizes_from(params, _SIZES),
         "ways": params["ways"] or tuple(WAYS),
         "orders": params["orders"] or tuple(ORDERINGS),
-        "deadline": params["deadline"] or _deadline(_DEADLINE, "--deadline"),
+        "deadline": params["deadline"] or values.deadline(_DEADLINE, "--deadline"),
     }
 
 

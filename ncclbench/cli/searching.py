@@ -9,11 +9,11 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import Decorated, option, under
-from ncclbench.cli.options import (
+from ncclbench.cli.choices import (
     backends_choice,
     seed_choice,
 )
+from ncclbench.cli.declaring import Decorated, option, under
 from ncclbench.cli.programs import run_program
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environment.gpu import count_gpus

@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.choices import (
+    backends_choice,
+    epochs_choice,
+    folder_choices,
+    iters_choice,
+    seed_choice,
+    warmup_choice,
+)
 from ncclbench.cli.declaring import SectionedCommand, option, under
 from ncclbench.cli.jobs import run_job
 from ncclbench.cli.options import (
-    backends_choice,
     exit_zero_option,
-    folder_choices,
     json_option,
-    seed_choice,
     where_options,
 )
 from ncclbench.cli.output import document, emit_json
@@ -71,29 +76,9 @@ moved_options = under(
 
 method_options = under(
     "How it is measured",
-    option(
-        "-n",
-        "--iters",
-        metavar="N",
-        default="12",
-        parse=values.whole(1, 100_000),
-        help="Timed transfers of each way, in all epochs together.",
-    ),
-    option(
-        "-w",
-        "--warmup-iters",
-        metavar="N",
-        default="1",
-        parse=values.whole(0, 1000),
-        help="Untimed ones before them, per epoch.",
-    ),
-    option(
-        "--epochs",
-        metavar="N",
-        default="6",
-        parse=values.whole(1, 10_000),
-        help="Fresh process groups, and every way once in each; intervals are over them.",
-    ),
+    iters_choice("Timed transfers of each way, in all epochs together.", default="12"),
+    warmup_choice("Untimed ones before them, per epoch.", default="1"),
+    epochs_choice("Fresh process groups, and every way once in each; intervals are over them.", default="6"),
     seed_choice,
     option(
         "--faults",

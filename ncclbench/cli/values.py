@@ -34,6 +34,17 @@ def whole(least: int, most: int = 1_000_000) -> Parse:
     return parse
 
 
+LONGEST_DEADLINE_S = 60.0
+
+
+def deadline(text: str, option: str) -> float:
+    """Of a cell, seconds: long enough for processes to be scheduled, and no longer than anybody waits."""
+    seconds = parse_seconds(text, option)
+    if not 0.2 <= seconds <= LONGEST_DEADLINE_S:
+        raise RequestError(f"{option} {text} is out of range: take 200ms to {LONGEST_DEADLINE_S:.0f}s")
+    return seconds
+
+
 def environments(text: str, option: str) -> dict[str, ArmEnvironment]:
     """Environments by name, of ``NAME=PATH`` separated by semicolons."""
     found: dict[str, ArmEnvironment] = {}
