@@ -67,7 +67,7 @@ BAD_SWEEPS = [
     ("--inject gloo:all:fast", "not a duration"),
     ("--inject gloo:7:10%", "rank 7"),
     ("--topologies pairs:2", "takes no parameters"),
-    ("--arms 'gloo NCCL_ALGO=Ring'", "is no setting of an arm"),
+    ("--arms 'gloo NCCL_ALGO=Ring'", "NCCL_ALGO changes nothing for gloo"),
     ("--backends gloo --arms gloo", "give one of them"),
     ("--base nccl2 --backends gloo", "unknown arm 'nccl2'"),
     ("--ops broadcast -r 2 --nproc-per-node 2", "--root 2 is not in a world of 2 ranks"),

@@ -252,7 +252,7 @@ def change(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
         ("plan.seed", -1, "seed is -1"),
         ("plan.rotation_bytes", 1 << 60, "rotation_bytes is"),
         ("plan.arms.0.backend", "no-such", "unknown backend"),
-        ("plan.arms.0.settings", {"rm": "-rf"}, "unknown setting 'rm'"),
+        ("plan.arms.0.settings", {"rm": "-rf"}, "unknown setting of an arm 'rm=-rf'"),
         ("plan.cases.0.op", "exec", "unknown operation"),
         ("plan.cases.0.nbytes", 65, "has no such size"),
         ("plan.cases.0.count", 3, "has no such size"),

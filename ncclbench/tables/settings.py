@@ -58,6 +58,8 @@ class Setting:
             with it. Both can stand beside other arms in one process.
         takes_number: typed as ``name=N``.
         nccl_only: no other backend has it.
+        config_field: of ncclConfig_t, as NCCL's log names it where a variable overrides it; "" for none.
+        config_words: as NCCL's log names it where it is given.
     """
 
     name: str
@@ -65,6 +67,8 @@ class Setting:
     scope: Scope
     takes_number: bool = False
     nccl_only: bool = False
+    config_field: str = ""
+    config_words: str = ""
 
 
 _ENTRIES = (
@@ -85,6 +89,8 @@ _ENTRIES = (
         "group",
         takes_number=True,
         nccl_only=True,
+        config_field="minCTAs",
+        config_words="Min CTAs",
     ),
     Setting(
         "max_ctas",
@@ -92,6 +98,8 @@ _ENTRIES = (
         "group",
         takes_number=True,
         nccl_only=True,
+        config_field="maxCTAs",
+        config_words="Max CTAs",
     ),
     Setting(
         "cga_cluster_size",
@@ -99,6 +107,8 @@ _ENTRIES = (
         "group",
         takes_number=True,
         nccl_only=True,
+        config_field="cgaClusterSize",
+        config_words="CGA cluster size",
     ),
     Setting(
         HIGH_PRIORITY,

@@ -22,9 +22,6 @@ from ncclbench.tables.settings import ENVIRONMENT_MARK, HIERARCHICAL, HIGH_PRIOR
 
 _SET = re.compile(r"NCCL INFO (\w+) set by environment to (.+?)\.?$", re.MULTILINE)
 _INVALID = re.compile(r"Invalid value (\S*) for (\w+), using default (-?\w+)")
-# Words of NCCL's log for what ncclConfig_t calls otherwise.
-_CONFIG_WORDS = {"min_ctas": "Min CTAs", "max_ctas": "Max CTAs", "cga_cluster_size": "CGA cluster size"}
-_CONFIG_FIELDS = {"min_ctas": "minCTAs", "max_ctas": "maxCTAs", "cga_cluster_size": "cgaClusterSize"}
 # On rank 0 alone, of each operation.
 _CHOSEN = re.compile(r"(\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
 _KERNEL = re.compile(r"(\w+) \[Symmetric\]: \d+ Bytes -> Kernel (\w+)")
@@ -95,12 +92,13 @@ def _config(name: str, asked: str, backend: Any, log: str) -> SettingRead:
     if name == HIGH_PRIORITY:
         priority = bool(getattr(options, "is_high_priority_stream", False))
         return _reading(name, asked, "high" if priority else "usual", priority, _BY_OPTIONS)
+    setting = SETTINGS[name]
     # A variable of the process overrides what a communicator is made with.
-    resets = re.findall(rf"Comm config {_CONFIG_FIELDS[name]} reset to (\w+)=(-?\d+)", log)
+    resets = re.findall(rf"Comm config {setting.config_field} reset to (\w+)=(-?\d+)", log)
     if resets:
         variable, value = resets[-1]
         return _reading(name, asked, f"{value}, by {variable}", value == asked, _BY_LOG)
-    said = re.findall(rf"Comm config {_CONFIG_WORDS[name]} set to (-?\d+)", log)
+    said = re.findall(rf"Comm config {setting.config_words} set to (-?\d+)", log)
     if said:
         return _reading(name, asked, said[-1], said[-1] == asked, _BY_LOG)
     found = getattr(getattr(options, "config", None), name, None)
