@@ -136,15 +136,21 @@ def test_what_cannot_be_is_refused_before_anything_starts(
     ],
 )
 def test_what_torch_cannot_read_is_refused(
-    name: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    value: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """torch raises while it is imported, or a group that is made never comes back."""
     monkeypatch.setenv(name, value)
-    for command in ("drill", "sweep", "env"):
+    monkeypatch.chdir(tmp_path)
+    for command in ("drill", "sweep", "calibrate", "env"):
         assert run([command]) == 2
         err = capsys.readouterr().err
         assert err.count("\n") == 1
         assert f"{name}={value!r} is nothing that torch can read: set it to " in err
+    assert not list(tmp_path.glob("results/*")), "no folder of a run that never began"
 
 
 # --- what is left

@@ -7,6 +7,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -138,7 +139,13 @@ def command(**params: Any) -> int:
     def lead(job: Job) -> int:
         return _lead(job, parts, opened or _open(parts[0].folder), params)
 
-    return run_job("calibrate", seat, plan.nranks, params["as_json"], lead)
+    try:
+        return run_job("calibrate", seat, plan.nranks, params["as_json"], lead)
+    finally:
+        if opened is not None:
+            opened.close()
+            with suppress(OSError):  # it holds a run
+                parts[0].folder.parent.rmdir()
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,11 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         return _lead(job, work or _prepare(placed, seat, params), params)
 
     nranks = work.plan.nranks if work else 0
-    return run_job("sweep", seat, nranks, params["as_json"], lead, params["arm_env"])
+    try:
+        return run_job("sweep", seat, nranks, params["as_json"], lead, params["arm_env"])
+    finally:
+        if work is not None:
+            work.folder.close()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import json
@@ -47,7 +48,8 @@ class RunFolder:
     def __init__(self, path: Path) -> None:
         """Lock ``path``, which exists; use ``create`` or ``reopen``."""
         self.path = path
-        self._lock = _locked(path)
+        self._is_ours = False
+        self._lock: int | None = _locked(path)
 
     @classmethod
     def create(cls, path: Path) -> RunFolder:
@@ -56,6 +58,7 @@ class RunFolder:
         Raises:
             RequestError: it already holds a run, is in use, is no folder or cannot be written.
         """
+        is_new = not path.exists()
         try:
             path.mkdir(parents=True, exist_ok=True)
         except (FileExistsError, NotADirectoryError):
@@ -63,6 +66,7 @@ class RunFolder:
         except OSError as error:
             raise _not_writable(path, error) from None
         folder = cls(path)
+        folder._is_ours = is_new
         for name in (META_FILE, SAMPLES_FILE):
             if (path / name).exists():
                 folder.close()
@@ -106,8 +110,15 @@ class RunFolder:
         return SampleWriter(self.path / SAMPLES_FILE)
 
     def close(self) -> None:
-        """Release the lock."""
+        """Release the lock; of a run that never began nothing is left. Again does nothing."""
+        if self._lock is None:
+            return
+        with contextlib.suppress(OSError):
+            if self._is_ours and [entry.name for entry in self.path.iterdir()] == [LOCK_FILE]:
+                (self.path / LOCK_FILE).unlink()
+                self.path.rmdir()
         os.close(self._lock)
+        self._lock = None
 
     def __enter__(self) -> RunFolder:
         return self
