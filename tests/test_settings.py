@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from report_fixtures import make_unit
 
+from ncclbench.compare.forecast import forecast
 from ncclbench.errors import RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
@@ -23,6 +24,7 @@ from ncclbench.stats.settings import arm_words
 from ncclbench.store.model import Unit
 from ncclbench.supervise.teams import SharedEpoch
 from ncclbench.tables.settings import SETTINGS, VARIABLES
+from ncclbench.terminal.planned import conclusion
 from ncclbench.worker import compat, readback
 from ncclbench.worker.readback import algorithms, read_back
 
@@ -245,3 +247,14 @@ def test_teams_make_one_epoch_of_their_parts() -> None:
     assert [each.turns for each in (*first, *second)] == [(0, 2), (1, 3), (4, 5)]
     ((key, units, seconds),) = epoch.measured()
     assert (key, [each.arm for each in units], seconds) == ("k", ["a", "b", "c"], 0.75)
+
+
+def test_a_plan_counts_the_starts_of_its_teams_and_promises_nothing_for_them() -> None:
+    calibration = {"group_s": 0.25, "process_s": 2.0, "resolution": []}
+    beside, apart = (
+        forecast(plan_of(text), calibration) for text in ("gloo; gloo", "gloo; gloo GLOO_SOCKET_IFNAME=lo")
+    )
+    assert beside.rows[0]["overhead_s"] == 0.5
+    assert apart.rows[0]["overhead_s"] == 4.5
+    words = conclusion(plan_of("gloo; gloo GLOO_SOCKET_IFNAME=lo"), apart, calibration)
+    assert "arms in 2 sets of processes, in turns: what difference that finds no calibration tells" in words

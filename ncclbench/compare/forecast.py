@@ -63,8 +63,9 @@ def _overhead_s(plan: Plan, calibration: Mapping[str, Any] | None) -> tuple[floa
     if calibration is None:
         return 0.0, 0.0
     group_s, process_s = (float(calibration[key] or 0.0) for key in ("group_s", "process_s"))
-    groups_s = len(plan.arms) * group_s
-    return (groups_s + process_s, 0.0) if plan.epoch_kind == "process" else (groups_s, process_s)
+    groups_s, teams = len(plan.arms) * group_s, len(plan.teams)
+    is_apart = plan.epoch_kind == "process" or teams > 1
+    return (groups_s + teams * process_s, 0.0) if is_apart else (groups_s, process_s)
 
 
 def _seconds(plan: Plan, planned: Sequence[Mapping[str, Any]], share_s: float) -> float | None:
@@ -103,7 +104,8 @@ def _row(
 ) -> dict[str, Any]:
     planned = entry.status == "planned"
     known = _known(plan, entry.case, calibration, share_s) if planned else None
-    spread = known.spread if known and family else None
+    # Equal arms were calibrated side by side: of arms in processes of their own they tell the cost alone.
+    spread = known.spread if known and family and len(plan.teams) == 1 else None
     cost_s = known.epoch_s + share_s if known and known.epoch_s else None
     epochs = _epochs(plan, cost_s, spread) if planned else None
     seconds, seconds_from = None, None

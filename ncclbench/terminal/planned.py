@@ -73,6 +73,11 @@ def _finding(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None) 
     if not told.family:
         return f"one arm, so nothing is compared{_uncalibrated(plan, told, calibration)}"
     judged = [row for row in told.rows if row["resolves"] is not None]
+    if len(plan.teams) > 1:
+        return (
+            f"arms in {len(plan.teams)} sets of processes, in turns: what difference that finds no "
+            f"calibration tells{_uncalibrated(plan, told, calibration)}"
+        )
     if not judged:
         few = "" if plan.epochs >= FEWEST_EPOCHS else f" (a verdict needs {FEWEST_EPOCHS} epochs at least)"
         return f"what difference it finds is unknown{_uncalibrated(plan, told, calibration)}{few}"

@@ -17,6 +17,7 @@ def build(report: Report) -> Content | None:
     return {
         "rows": rows,
         "several_runs": len(report.sources) > 1,
+        "chosen": any(row["chosen"] for row in rows),
         "apart": any(len(source.run.plan.teams) > 1 for source in report.sources),
     }
 
@@ -42,7 +43,7 @@ def _rows(source: Source) -> list[dict[str, Any]]:
             "arm": arm.id,
             "asked": asked_words(reading),
             "found": found_words(reading),
-            "chosen": arms[arm.id].get("algorithms") or "–",
+            "chosen": arms[arm.id].get("algorithms"),
             "bad": reading["in_force"] is False,
         }
         for arm in source.run.plan.arms
