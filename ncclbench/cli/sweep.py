@@ -284,6 +284,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                 environment=run.meta.get("environment"),
                 rest={
                     "rows": rows,
+                    "arms": run.meta.get("arms", {}),
                     "fits": [fit.to_json() for fit in run_fits(run)],
                     "comparisons": comparisons,
                     **held.to_json(),
