@@ -141,7 +141,7 @@ class Simulation:
         host = (f"node{rank // self._local_ranks:05d}", "c0ffee00-1111-2222-3333-444455556666")
         signals: Any = SimpleNamespace(check=lambda: None)
         with (
-            mock.patch.object(rendezvous, "_connect", return_value=client),
+            mock.patch.object(rendezvous, "connect", return_value=client),
             mock.patch.object(rendezvous, "host_identity", return_value=host),
         ):
             meeting = meet_others(seat, {}, signals)

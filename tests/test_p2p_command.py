@@ -258,7 +258,7 @@ def test_under_torchrun(tmp_path: Path) -> None:
         (("--sizes", "8", "-b", "8"), "leave out -b, -e, -f and -i"),
         (("-b", "32M"), "is above -e/--max-bytes"),
         (("-f", "2", "-i", "8"), "contradict each other"),
-        (("--sizes", "1T"), "of memory each, this host has"),
+        (("--sizes", "1T"), "does not fit into the"),
         (("--iters", "0"), "out of range"),
         (("--epochs", "0"), "out of range"),
         (("--backends", "glou"), "did you mean 'gloo'?"),

@@ -10,6 +10,7 @@ import pytest
 import torch
 from fake_device import FakeDevice
 
+from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Arm
 from ncclbench.tables.ways import WAYS, Way, Works
 from ncclbench.worker.device import CpuDevice
@@ -44,7 +45,7 @@ class OneGroup:
 def ways(rank: int, device: Any, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> Ways:
     """The part with one way, called "it", whose calls are made up."""
     monkeypatch.setitem(WAYS, "it", replace(WAYS["isend"], name="it", **changes))
-    monkeypatch.setattr(p2p_ways, "rotation_bytes", lambda kind, ranks: 1 << 16)
+    monkeypatch.setattr(Machine, "rotation_bytes", lambda self, kind, ranks: 1 << 16)
     bench: Any = Alone(rank, device)
     groups: Any = OneGroup()
     return Ways(bench, lambda: None, groups, seed=1)

@@ -69,7 +69,7 @@ def test_who_comes_late_is_waited_for(meeting: Meeting) -> None:
 
 
 def test_who_does_not_come_is_named(meeting: Meeting, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rendezvous, "_CONNECT_S", 0.1)
+    monkeypatch.setattr(rendezvous, "CONNECT_S", 0.1)
     for rank in (0, 3):
         meeting.introduce(rank, "n0")
     with pytest.raises(RequestError, match=r"^ranks 1-2 of 4 did not come within 0 s: .*launcher$"):

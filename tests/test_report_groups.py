@@ -97,7 +97,7 @@ def test_numbers_that_no_run_has_break_no_page(results: list[Result]) -> None:
 
 def test_page_has_what_it_needs_and_no_more() -> None:
     page = page_of(make_groups())
-    assert {name for name in page.ids() if name in PANELS} == {NAME, "environment", "howto"}
+    assert {name for name in page.ids() if name in PANELS} == {NAME, "environment"}
     assert "TCP connections to other ranks, counted in /proc" in page.text
 
 

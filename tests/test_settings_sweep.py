@@ -129,7 +129,7 @@ def test_a_folder_of_libraries_is_loaded_or_the_arm_is_not_measured(tmp_path: Pa
         (("--arm-env", "new=/usr/bin/true"), "--arm-env new is of no arm"),
         (("--arms", "gloo; gloo @new", "--arm-env", "new=/no/such/python"), "there is no /no/such/python"),
         (("--arms", "gloo GLOO_API_TOKEN=abc"), "looks like a secret"),
-        (("--arms", "gloo", "--arm-env", "a=/bin; a=/bin"), "holds no library"),
+        (("--arms", "gloo", "--arm-env", "a=/usr/bin/true; a=/bin"), "names a twice"),
     ],
 )
 def test_what_is_wrong_with_it_is_said_before_anything_starts(

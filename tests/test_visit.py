@@ -13,7 +13,9 @@ from fake_device import FakeDevice
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.topologies import WORLD
 from ncclbench.worker.buffers import Pool, SlotRing
+from ncclbench.worker.cuts import place_in
 from ncclbench.worker.operation import case_layout
 from ncclbench.worker.patterns import Pattern
 from ncclbench.worker.visit import CaseRunner
@@ -85,7 +87,8 @@ def make_runner(
     control: Any = LocalControl()
     fence: Any = LocalFence(device)
     pool = Pool(pool_bytes, device.torch_device)
-    return CaseRunner(case, plan, control, fence, device, pool, patterns, None)
+    part = place_in(WORLD.name, (), 0, case.nranks)
+    return CaseRunner(case, plan, control, fence, device, pool, patterns, None, part)
 
 
 def case_of(plan: Plan, **changes: Any) -> Case:

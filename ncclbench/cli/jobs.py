@@ -87,7 +87,7 @@ def run_job(
         from ncclbench.supervise.session import end_together, follow
 
         signals.check()
-        job = join(seat, nranks, signals, environments or {})
+        job = join(seat, nranks, signals, environments)
         code = EXIT_FAILED
         try:
             if job.leads:

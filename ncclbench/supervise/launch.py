@@ -75,16 +75,18 @@ class Job:
         return self.seat.launcher if self.seat is not None else "none"
 
 
-def join(seat: Seat | None, nranks: int, signals: EndSignals, environments: Environments) -> Job:
+def join(
+    seat: Seat | None, nranks: int, signals: EndSignals, environments: Environments | None = None
+) -> Job:
     """Meet the other supervisors, or nobody where one supervises every rank.
 
     Raises:
         RequestError: the others cannot be met.
     """
     if seat is None:
-        return Job(None, nranks, nranks, meet_alone(), signals, environments=environments)
+        return Job(None, nranks, nranks, meet_alone(), signals, environments=environments or {})
     meeting = meet_others(seat, os.environ, signals)
-    return Job(seat, seat.world_size, seat.local_size, meeting, signals, environments=environments)
+    return Job(seat, seat.world_size, seat.local_size, meeting, signals, environments=environments or {})
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="drill",
-    order=-9,
+    order=-10,
     title="Recovery",
     description="",
     build=build,

@@ -49,7 +49,7 @@ def build(subject: HasFlights) -> Content | None:
 
 PANEL: Panel[Any] = Panel(
     name="flight",
-    order=-12,
+    order=-13,
     title="Who is stuck",
     description="",
     build=build,

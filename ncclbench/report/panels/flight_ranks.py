@@ -34,7 +34,7 @@ def build(subject: HasFlights) -> Content | None:
 
 PANEL: Panel[Any] = Panel(
     name="flight-ranks",
-    order=-10,
+    order=-11,
     title="Ranks",
     description="The last operation that each rank issued.",
     build=build,

@@ -24,7 +24,7 @@ def build(subject: HasFlights) -> Content | None:
 
 PANEL: Panel[Any] = Panel(
     name="flight-timeline",
-    order=-11,
+    order=-12,
     title="Operations",
     description="By number, which needs no clock, and over time.",
     build=build,

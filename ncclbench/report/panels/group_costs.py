@@ -44,7 +44,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="group-costs",
-    order=-4,
+    order=-6,
     title="Process groups",
     description="",
     build=build,

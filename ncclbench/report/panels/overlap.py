@@ -34,7 +34,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="overlap",
-    order=-7,
+    order=-8,
     title="Overlap",
     description="How much of communication hides behind compute.",
     build=build,

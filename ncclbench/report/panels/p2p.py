@@ -36,7 +36,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="p2p",
-    order=-6,
+    order=-7,
     title="Point-to-point",
     description="",
     build=build,

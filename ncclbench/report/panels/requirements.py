@@ -64,7 +64,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="requirements",
-    order=-13,
+    order=-14,
     title="Requirements",
     description="Every row it speaks of must hold.",
     build=build,

@@ -50,7 +50,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="transport",
-    order=-8,
+    order=-9,
     title="Weights to generators",
     description="",
     build=build,
