@@ -160,8 +160,8 @@ def test_what_was_measured_of_an_epoch_is_kept_and_resumed(tmp_path: Path) -> No
     folder = tmp_path / "run"
     arms = ("--arms", "gloo; gloo GLOO_SOCKET_IFNAME=lo", *QUICK, "--epochs", "6")
     with Running(*SWEEP, *arms, "--out", folder) as running:
-        # A whole epoch of both, and one of the next.
-        wait_until(lambda: lines(folder) >= 10, "the third unit")
+        # A whole epoch of both, and one of the next: a group and samples of each rank and arm.
+        wait_until(lambda: lines(folder) >= 12, "the third unit")
         running.signal(signal.SIGINT)
         done = running.wait()
         assert running.left_behind(within_s=2.0) == []
