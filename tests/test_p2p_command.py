@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -186,7 +187,9 @@ def test_a_worker_that_dies_is_named_and_what_was_measured_is_kept(tmp_path: Pat
         assert running.left_behind(within_s=2.0) == []
     assert done.code == 3
     assert "rank 1 on " in done.err.splitlines()[-1]
-    assert "was killed by SIGKILL in the ways of sending" in done.err.splitlines()[-1]
+    # Between two passes the ranks make new groups.
+    place = r"was killed by SIGKILL in (the ways of sending|opening the process groups)"
+    assert re.search(place, done.err.splitlines()[-1])
     assert load_run(folder).results
 
 
