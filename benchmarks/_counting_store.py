@@ -122,9 +122,10 @@ class Simulation:
         for job in jobs.values():
             job.meeting.failed()
         traffic.append(self._counted("a look at the others", [0, *self.sampled]))
-        left = f"{jobs[0].meeting._name}/left"
+        left, gone = (f"{jobs[0].meeting._name}/{key}" for key in ("left", "gone"))
         for number, rank in enumerate([*self.sampled, 0]):
             self._shared[left] = str(self.nranks - 1).encode()
+            self._shared[gone] = str(self.nranks - 1 if rank == 0 else rank - 1).encode()
             jobs[rank].meeting.leave_together()
             assert int(self._shared[left]) == self.nranks, number
         traffic.append(self._counted("last barrier", [0, *self.sampled]))

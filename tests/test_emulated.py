@@ -311,7 +311,9 @@ def test_a_sweep_sees_a_host_for_each(nproc: int, launcher: Launcher, tmp_path: 
         outcome = cluster.launch(
             nproc, (*sweep, "-n", "6", "--out", str(out), "--json"), 100, launcher=launcher
         )
-    assert outcome.codes == (0,) * (4 * nproc), outcome.err
+    # mpirun and srun have one code for all.
+    assert set(outcome.codes) == {0}, outcome.err
+    assert "recvValue failed" not in outcome.err, "the store goes last"
     assert {row["nranks"] for row in outcome.document["rows"]} == {4 * nproc}
     meta: dict[str, Any] = json.loads((out / "run.json").read_text())
     assert [host["name"] for host in meta["environment"]["hosts"]] == list(cluster.names)

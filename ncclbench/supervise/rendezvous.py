@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import secrets
 import socket
@@ -169,18 +170,27 @@ class Rendezvous:
         return str(self._everybody[rank]["host"][0]) if self._everybody else None
 
     def leave_together(self) -> None:
-        """A last barrier, so that no launcher sees a rank end while others still work."""
+        """A last barrier, so that no launcher sees a rank end while others still work.
+
+        The store may go with rank 0's process, and torch tells of a lost connection in forty lines: so rank 0
+        goes when no other asks it any more.
+        """
         if self.world_size == 1:
             return
-        try:
-            left = self._store.add("left", 1)
-            deadline = time.monotonic() + _LAST_BARRIER_S
-            while left < self.world_size and time.monotonic() < deadline:
-                time.sleep(self.pause_s(0.05))
-                left = self._store.add("left", 0)
-        except RuntimeError:
-            # The store went with rank 0's process, which leaves when it has seen everybody.
-            return
+        # A rank 0 that was killed has taken the store with it.
+        with contextlib.suppress(RuntimeError):
+            self._store.add("left", 1)
+            self._await_count("left", self.world_size)
+            if self.rank == 0:
+                self._await_count("gone", self.world_size - 1)
+            else:
+                self._store.add("gone", 1)
+
+    def _await_count(self, key: str, wanted: int) -> None:
+        """Return when so many have been counted, or after the time of the last barrier."""
+        deadline = time.monotonic() + _LAST_BARRIER_S
+        while self._store.add(key, 0) < wanted and time.monotonic() < deadline:
+            time.sleep(self.pause_s(0.05))
 
 
 def _packed(text: str) -> str:
