@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ _OTHERS = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "COLUM
 @pytest.fixture(scope="session", autouse=True)
 def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests that want such a variable set it themselves. No calibration of this machine is found or made."""
+    # Of what a shell starts in the background it has SIGINT ignored, and so would every command under test.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         for name in list(os.environ):
