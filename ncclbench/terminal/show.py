@@ -299,9 +299,9 @@ def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[s
     lines = [
         f"# ncclbench {__version__}, run {folder}",
         f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
-        f"{arms}; {len(plan.planned)} cases, {extent}",
-        "# size: the larger of send and receive per rank; time: median of the slowest rank's; "
-        "interval: over epochs",
+        f"{arms}; {len(plan.planned)} case{'s' if len(plan.planned) != 1 else ''}, {extent}",
+        "# size: the larger of send and receive per rank",
+        "# time: median of the slowest rank's; interval: over epochs",
     ]
     if plan.share_gpu:
         lines.append("# ranks share a GPU: no bandwidth figures")
