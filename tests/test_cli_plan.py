@@ -33,8 +33,9 @@ def keep(*entries: dict[str, Any], **fields: Any) -> None:
 
 
 def last_line(outcome: Outcome) -> str:
+    """What stands below the table, a sentence a line, as the one line that --json has."""
     assert outcome.code == 0, outcome.err
-    return outcome.out.splitlines()[-1]
+    return " ".join(line.strip() for line in outcome.out.split("#\n")[-1].splitlines())
 
 
 def test_rows_hold_the_contract_and_skipped_cases_their_reason() -> None:
@@ -55,6 +56,32 @@ def test_without_a_calibration_it_says_what_to_run() -> None:
     last = last_line(plan("--sizes", "64K"))
     assert "time unknown" in last
     assert "run ncclbench calibrate" in last
+
+
+def test_what_stands_below_the_table_is_a_sentence_a_line() -> None:
+    outcome = plan("--sizes", "64K")
+    last = outcome.out.splitlines()[-1]
+    assert last.startswith("  no calibration is kept here: run ncclbench calibrate")
+    assert last.strip() in plan("--sizes", "64K", "--json").document["message"]
+
+
+def test_roots_that_groups_do_not_have_are_one_line() -> None:
+    options = ("--ops", "broadcast", "--root", "all", "--topologies", "world,pairs", "--modes", "isolated")
+    outcome = run(*PLAN, "--world-size", "64", "--nproc-per-node", "64", "--sizes", "1K", *options)
+    assert outcome.code == 0, outcome.err
+    skipped = [line for line in outcome.out.splitlines() if "skipped" in line]
+    reason = "pairs has groups of 2 ranks, and none has the root's number"
+    assert skipped == [f"# skipped: 62 cases of broadcast float32: {reason}"]
+
+
+def test_more_cases_than_anybody_measures_are_refused_at_once() -> None:
+    options = ("--ops", "broadcast,reduce", "--dtypes", "all", "--redops", "all", "--root", "all")
+    started = time.monotonic()
+    outcome = run(*PLAN, "--world-size", "1048576", *options)
+    assert time.monotonic() - started < 10
+    assert outcome.code == 2
+    assert "cases are asked for, more than 500,000: take fewer" in outcome.err
+    assert len(outcome.err.splitlines()) == 1
 
 
 def test_a_budget_is_the_upper_bound_where_nothing_else_is_known() -> None:

@@ -97,7 +97,8 @@ def test_gpus_that_all_have_alike_stand_in_common(tmp_path: Path) -> None:
         ('{"environment": {"hosts": [], "ranks": []}}', "has no hosts"),
         ('{"environment": {"hosts": [{}], "ranks": [1]}}', "has no ranks"),
         ("[" * 100_000, "is no TOML"),
-        ('{"a":' * 100_000, "is no JSON"),
+        ("a = " + "[" * 100_000, "is nested too deeply"),
+        ('{"a":' * 100_000, "is nested too deeply"),
     ],
 )
 def test_bad_files_are_one_line_that_names_them(tmp_path: Path, text: str | bytes, said: str) -> None:

@@ -151,7 +151,7 @@ class TestSweepOfAPlan:
 
     def test_a_plan_for_several_hosts_wants_a_launcher(self, tmp_path: Path) -> None:
         file = kept(plan_of(nranks=4), tmp_path / "plan.json")
-        one_line(sweep("--plan", file), "for 4 ranks on 2 hosts, here are 2: start as many with torchrun")
+        one_line(sweep("--plan", file), "for 4 ranks on 2 hosts: start them with torchrun")
 
     def test_under_a_launcher_the_file_of_rank_0_counts(self, tmp_path: Path) -> None:
         folders = [tmp_path / "rank0", tmp_path / "rank1"]

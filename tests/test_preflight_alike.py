@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from test_preflight import Job, check, job, only
 
+from ncclbench.terminal.show import finding_lines
+
 GLOO = ("gloo",)
 
 
@@ -24,6 +26,16 @@ def test_a_setting_of_one_rank_is_told_with_its_host(name: str) -> None:
     assert (finding["severity"], finding["ranks"]) == ("warning", [3])
     assert finding["what"] == f"{name} differs between ranks: x on rank 3 (n1), and not set on the others"
     assert finding["mend"] == f"set {name} alike on all ranks, or unset it"
+
+
+def test_of_two_ranks_both_are_named_once() -> None:
+    """ "not set on the others (rank 1)" says the opposite of what is so."""
+    found = check(with_variables(job(1, 2, gpus=False), 1, NCCL_ALGO="Ring"), GLOO)
+    (line,) = finding_lines(found, None)
+    assert line == (
+        "warning: NCCL_ALGO differs between ranks: Ring on rank 1 (n0), and not set on rank 0 (n0): "
+        "set NCCL_ALGO alike on all ranks, or unset it"
+    )
 
 
 def test_a_setting_that_one_rank_lacks() -> None:

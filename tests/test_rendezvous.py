@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
+import subprocess
+import sys
 import threading
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -85,3 +92,50 @@ def test_a_signal_ends_the_wait(meeting: Meeting) -> None:
 
     with pytest.raises(Interrupted):
         meeting.meet(Signalled())
+
+
+def test_nobody_who_leaves_waits_for_who_has_not_come(meeting: Meeting) -> None:
+    """A launcher that ends a job gives it half a minute: none of it may go to ranks that are absent."""
+    for rank in (0, 2):
+        meeting.introduce(rank, "n0")
+    other = threading.Thread(target=meeting.of[2].leave_together)
+    other.start()
+    started = time.monotonic()
+    meeting.of[0].leave_together()
+    other.join()
+    assert time.monotonic() - started < 5
+
+
+def test_a_listener_that_is_no_store_leaves_a_rank_that_can_be_ended(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(60)
+        env = os.environ | {
+            "RANK": "1",
+            "LOCAL_RANK": "1",
+            "WORLD_SIZE": "2",
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(server.getsockname()[1]),
+        }
+        command = (
+            sys.executable,
+            "-m",
+            "ncclbench",
+            "sweep",
+            "--sizes",
+            "64",
+            "--out",
+            str(tmp_path / "run"),
+        )
+        with subprocess.Popen(command, env=env, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL) as process:
+            held = [server.accept()[0] for _ in range(2)]  # a look whether somebody listens, then torch's
+            process.send_signal(signal.SIGTERM)
+            started = time.monotonic()
+            try:
+                process.communicate(timeout=60)
+            finally:
+                process.kill()
+            assert time.monotonic() - started < 20
+            assert process.returncode == 128 + signal.SIGTERM
+            for connection in held:
+                connection.close()

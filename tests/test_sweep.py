@@ -190,6 +190,8 @@ def test_a_complete_run_resumes_to_the_same_rows_at_once(tmp_path: Path) -> None
     again = sweep("--resume", tmp_path / "run", "--json")
     assert again.code == 0
     assert again.document["rows"] == first.document["rows"]
+    shown = sweep("--resume", tmp_path / "run").out.splitlines()
+    assert shown[0] == f"# nothing is missing in {tmp_path / 'run'}: all its cases were measured"
     assert len(json.loads((tmp_path / "run" / "run.json").read_text())["attempts"]) == 1
 
 

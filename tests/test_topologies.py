@@ -229,7 +229,7 @@ class TestPlan:
         arms = (Arm("gloo", "gloo"),)
         plan = build_plan(selection, arms, nranks=4, local_ranks=4, device="cpu")
         assert [entry.status for entry in plan.cases] == ["planned", "skipped"]
-        assert plan.cases[1].reason == "pairs has groups of 2 ranks, and none of them has a rank 3"
+        assert plan.cases[1].reason == "pairs has groups of 2 ranks, and none has the root's number"
 
     def test_it_goes_to_json_and_back(self) -> None:
         plan = plan_of("pairs,mesh:dp=2,tp=2", arms="gloo; gloo hierarchical")

@@ -97,9 +97,20 @@ def modes() -> list[Entry]:
     return entries
 
 
+# docs/settings.md says more of them.
+_SETTING_FORMS = (
+    (
+        "VARIABLE=value",
+        "what a library reads once: NCCL_ALGO=Ring, or another of NCCL_, GLOO_, UCX_ and more",
+    ),
+    ("@NAME", "another Python, or a folder of libraries, that --arm-env says the place of"),
+)
+
+
 def settings() -> list[Entry]:
-    """What may stand behind an arm's backend."""
-    return [_entry(setting.name, setting.description) for setting in SETTINGS.values()]
+    """What may stand behind an arm's backend: what it knows by name, and what is written otherwise."""
+    named = [_entry(setting.name, setting.description) for setting in SETTINGS.values()]
+    return named + [_entry(form, description) for form, description in _SETTING_FORMS]
 
 
 def kernels() -> list[Entry]:

@@ -113,7 +113,8 @@ def command(**params: Any) -> int:
             )
         )
     else:
-        lines = [*hosts.lines(), *plan_lines(plan, told), message]
+        # A sentence a line: together they are several times as wide as a terminal.
+        lines = [*hosts.lines(), *plan_lines(plan, told), message.replace("; ", ";\n  ")]
         write("\n".join(lines) + "\n", sys.stdout)
     return EXIT_OK
 

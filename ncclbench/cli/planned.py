@@ -47,13 +47,13 @@ def plan_from_file(
     if here != plan.nranks:
         hosts = -(-plan.nranks // file.local_ranks)
         where = f" on {hosts} hosts" if hosts > 1 else ""
-        mend = (
-            "start as many"
-            if seat is not None or hosts == 1
-            else "start as many with torchrun, srun or mpirun"
-        )
+        if seat is None and hosts > 1:  # nobody has asked for as many as there would be here
+            raise RequestError(
+                f"{path} is for {plan.nranks} ranks{where}: start them with torchrun, srun or mpirun, "
+                "or plan it anew"
+            )
         raise RequestError(
-            f"{path} is for {plan.nranks} ranks{where}, here are {here}: {mend}, or plan it anew"
+            f"{path} is for {plan.nranks} ranks{where}, here are {here}: start as many, or plan it anew"
         )
     device = arms_device(plan.arms, "cuda" if count_gpus() else "cpu")
     local_ranks = seat.local_size if seat is not None else plan.nranks

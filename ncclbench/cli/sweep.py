@@ -204,6 +204,8 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
                 Session(
                     job, work.plan, folder, meta, former, listener, _load_the_rest, params["flight_recorder"]
                 ).measure()
+            elif not params["as_json"]:
+                show(f"# nothing is missing in {folder.path}: all its cases were measured\n", sys.stdout)
         except NcclbenchError as error:
             ended = error
         finally:

@@ -108,7 +108,10 @@ def _who_has_what(flight: Flight, values: Mapping[Any, Sequence[Description]]) -
     texts = [
         f"{_shown(value)} on {_whose(flight, ranks)}" for value, ranks in values.items() if value != most
     ]
-    return f"{some(texts)}, and {_shown(most)} on the others"
+    # Where there is one other it has a name, and "the others" would read as whoever is named last.
+    rest = values[most]
+    others = _whose(flight, rest) if len(rest) == 1 else "the others"
+    return f"{some(texts)}, and {_shown(most)} on {others}"
 
 
 def _shown(value: Any) -> str:

@@ -41,6 +41,9 @@ _ITERS, _SEVERAL_ITERS = 20, 160
 _PRECISE_BUDGET_S = 60.0
 _MOST_EPOCHS = 10_000
 
+# More than anybody measures: every root of thousands of ranks with every type is a slip, and would be
+# minutes and gigabytes of planning.
+_MOST_CASES = 500_000
 # Reasons named when nothing at all can be measured; the rest is counted.
 _REASONS_SHOWN = 3
 
@@ -120,11 +123,12 @@ def build_plan(
         machine: what each host is; None: this one.
 
     Raises:
-        RequestError: a root outside the world, nothing left to measure, or settings that contradict each
-            other.
+        RequestError: a root outside the world, more cases than anybody measures, nothing left to measure, or
+            settings that contradict each other.
     """
     method = method or Method()
     _check_roots(selection, nranks)
+    _check_extent(selection, nranks)
     _check_injection(method.injection, nranks)
     epochs, iters = _repetitions(method, len(arms))
     machine = machine or Machine.here(device, local_ranks)
@@ -173,6 +177,26 @@ def _check_roots(selection: Selection, nranks: int) -> None:
         if root >= nranks:
             least = "0" if nranks == 1 else f"0 to {nranks - 1}"
             raise RequestError(f"-r/--root {root} is not in a world of {nranks} ranks: take {least}")
+
+
+def _check_extent(selection: Selection, nranks: int) -> None:
+    """Refuse a product of choices that is too large, before it is made."""
+    found = 0
+    for op in selection.ops:
+        entry = COLLECTIVES[op]
+        forms = len(selection.topologies) * len(selection.modes) * len(selection.async_op)
+        if entry.has_data:
+            forms *= len(selection.sizes) * len(selection.dtypes) * len(selection.in_place or (False,))
+        if entry.reduces:
+            forms *= len(selection.redops)
+        if entry.rooted:
+            forms *= nranks if selection.roots is None else len(selection.roots)
+        found += forms
+    if found > _MOST_CASES:
+        raise RequestError(
+            f"{found:,} cases are asked for, more than {_MOST_CASES:,}: take fewer --ops, --sizes, --dtypes "
+            "or -r/--root"
+        )
 
 
 def _check_injection(injection: Injection | None, nranks: int) -> None:
@@ -325,7 +349,8 @@ def _forms(entry: Collective, selection: Selection, cuts: Sequence[_Placed], nra
 def _refusal(entry: Collective, form: Case, device: Device) -> str | None:
     """Why this form cannot be measured at any size; None where it can."""
     if form.root is not None and form.root >= form.nranks:
-        return f"{form.topology} has groups of {form.nranks} ranks, and none of them has a rank {form.root}"
+        # One reason for all roots: it is told once, and rows name theirs.
+        return f"{form.topology} has groups of {form.nranks} ranks, and none has the root's number"
     if form.nranks < entry.least_ranks:
         return f"{entry.name} needs at least {entry.least_ranks} ranks"
     if device not in MODES[form.mode].devices:

@@ -98,7 +98,9 @@ class Machine:
             raise RequestError(f"{path}: {error}") from None
         except tomllib.TOMLDecodeError as error:
             raise RequestError(f"{path} is no TOML: {_one_line(error)}") from None
-        except (ValueError, RecursionError) as error:
+        except RecursionError:
+            raise RequestError(f"{path} is nested too deeply to be a machine's file") from None
+        except ValueError as error:
             raise RequestError(f"{path} is no JSON: {_one_line(error)}") from None
 
     def to_json(self) -> dict[str, Any]:

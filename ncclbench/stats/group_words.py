@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from ncclbench.stats.group_costs import GroupsFound, leaks
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_digits
 
 Row = dict[str, Any]
 TimeText = Callable[[float], str]
@@ -23,7 +23,7 @@ def bytes_text(nbytes: float) -> str:
         if size < 1024 or unit == "GiB":
             break
         size /= 1024
-    return f"{sign}{size:.3g} {unit}"
+    return f"{sign}{format_digits(size, 3)} {unit}"
 
 
 def number_text(number: int, noun: str) -> str:

@@ -7,9 +7,11 @@ import contextlib
 import json
 import secrets
 import socket
+import threading
 import time
 import zlib
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Future
 from datetime import timedelta
 from typing import Any
 
@@ -173,16 +175,17 @@ class Rendezvous:
         """A last barrier, so that no launcher sees a rank end while others still work.
 
         The store may go with rank 0's process, and torch tells of a lost connection in forty lines: so rank 0
-        goes when no other asks it any more.
+        goes when no other asks it any more. Nobody waits for a rank that has not come yet: a launcher that
+        ends a job kills it after half a minute or less.
         """
         if self.world_size == 1:
             return
         # A rank 0 that was killed has taken the store with it.
         with contextlib.suppress(RuntimeError):
             self._store.add("left", 1)
-            self._await_count("left", self.world_size)
+            self._await_count("left", self._store.add(_INTRODUCED, 0))
             if self.rank == 0:
-                self._await_count("gone", self.world_size - 1)
+                self._await_count("gone", self._store.add("left", 0) - 1)
             else:
                 self._store.add("gone", 1)
 
@@ -238,6 +241,31 @@ def _await_store(seat: Seat, signals: EndSignals) -> None:
         time.sleep(0.2)
 
 
+def _connected(address: tuple[str, int], signals: EndSignals) -> Any:
+    """A connection to the store, as long as it takes up to ``CONNECT_S``.
+
+    Whoever listens there may be no store: torch then waits for its answer, deaf to signals, so it waits in a
+    thread that nobody waits for when the process is to end.
+
+    Raises:
+        RuntimeError: no store answers there.
+        Interrupted: an ending signal came meanwhile.
+    """
+    made: Future[Any] = Future()
+
+    def make() -> None:
+        try:
+            made.set_result(connect(address))
+        except BaseException as error:
+            made.set_exception(error)
+
+    threading.Thread(target=make, name="connecting", daemon=True).start()
+    while not made.done():
+        signals.check()
+        time.sleep(0.005)
+    return made.result()
+
+
 def meet_alone() -> Rendezvous:
     """For one supervisor and the workers it forks: a store on the loopback."""
     server = StoreProcess("127.0.0.1", 0, CONNECT_S)
@@ -258,7 +286,7 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
         _await_store(seat, signals)
     try:
         server = StoreProcess(*address, CONNECT_S) if hosts_store else None
-        store = connect(address)
+        store = _connected(address, signals)
     except (RuntimeError, OSError, RequestError) as error:
         first = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise RequestError(

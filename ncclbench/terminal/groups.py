@@ -18,14 +18,19 @@ from ncclbench.stats.group_words import (
 from ncclbench.terminal.columns import table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_bytes, format_us
+from ncclbench.units import format_bytes, format_digits, format_us
 
 Row = dict[str, Any]
 
+# Sentences say times from here on in milliseconds.
+_MS_FROM_US = 10_000
+
 
 def us_text(time_us: float) -> str:
-    """A time with its unit."""
-    return f"{format_us(time_us)} us"
+    """A time with its unit: in sentences nobody counts six digits of microseconds."""
+    if time_us < _MS_FROM_US:
+        return f"{format_us(time_us)} us"
+    return f"{format_digits(round(time_us / 1e3, 1), 4)} ms"
 
 
 def groups_lines(found: GroupsFound) -> list[str]:
@@ -79,34 +84,43 @@ def _interval(row: Row) -> str:
 
 
 def _cost_lines(rows: Sequence[Row]) -> list[str]:
+    """Times, what is held and what stays, each in a table of its own that fits a terminal of 80 columns."""
+    groups = ("groups", lambda row: str(row["groups"]))
+    times = [
+        groups,
+        ("all", _us("total_us")),
+        ("95% interval", _interval),
+        ("making", _us("new_us")),
+        ("first op", _us("first_us")),
+        ("later op", _us("later_us")),
+        ("first p2p", _us("p2p_us")),
+        ("ending", _us("destroy_us")),
+    ]
+    held = [
+        groups,
+        ("communicators", _count("communicators")),
+        ("host mem", _bytes("rss_bytes")),
+        ("device mem", _bytes("device_bytes")),
+        ("files", _count("files")),
+        ("threads", _count("threads")),
+    ]
+    stays = [
+        groups,
+        ("host mem", _bytes("leaked_rss_bytes")),
+        ("device mem", _bytes("leaked_device_bytes")),
+        ("files", _count("leaked_files")),
+        ("threads", _count("leaked_threads")),
+    ]
     lines = []
     for key in dict.fromkeys((row["arm"], row["way"]) for row in rows):
         own = [row for row in rows if (row["arm"], row["way"]) == key]
-        columns = [
-            ("groups", lambda row: str(row["groups"])),
-            ("all (us)", _us("total_us")),
-            ("95% interval", _interval),
-            ("making", _us("new_us")),
-            ("first op", _us("first_us")),
-            ("later op", _us("later_us")),
-            ("first p2p", _us("p2p_us")),
-            ("ending", _us("destroy_us")),
-            ("communicators", _count("communicators")),
-            ("host mem", _bytes("rss_bytes")),
-            ("device mem", _bytes("device_bytes")),
-            ("files", _count("files")),
-            ("threads", _count("threads")),
-            ("stays: files", _count("leaked_files")),
-            ("threads", _count("leaked_threads")),
-            ("host mem", _bytes("leaked_rss_bytes")),
-        ]
         first = own[0]
-        title = (
-            f"{key[0]} by {key[1]}, {first['kind']} groups of {first['group_size']} ranks, "
-            "times of all groups together, what the fullest rank holds"
-        )
-        lines += table(title, columns, own)
+        size = first["group_size"]
+        whose = f"{key[0]} by {key[1]}, {first['kind']} groups of {size} rank{'' if size == 1 else 's'}"
+        lines += table(f"{whose}: us of all groups together", times, own)
+        lines += ["#", *table("what the fullest rank holds more than before it made them", held, own)]
         lines.append(one_line(f"# communicators: {first['counted']}"))
+        lines += ["#", *table("what stays when all have ended", stays, own)]
     return lines
 
 

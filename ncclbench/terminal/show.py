@@ -244,7 +244,9 @@ def finding_lines(preflight: Sequence[Mapping[str, Any]], stream: TextIO | None)
         ranks[finding["severity"], finding["what"], finding.get("mend") or ""] += finding["ranks"]
     lines = []
     for (severity, what, mend), where in sorted(ranks.items(), key=lambda item: item[0][0] != "error"):
-        place = f" ({rank_ranges(where)})" if where else ""
+        # What names its ranks needs no second list: "on the others (rank 1)" would read as the opposite.
+        named = " on rank" in what
+        place = f" ({rank_ranges(where)})" if where and not named else ""
         text = one_line(f"{what}{place}{': ' if mend else ''}{mend}")
         lines.append(f"{coloured(f'{severity}:', _COLOUR.get(severity, 'bold'), stream)} {text}")
     return lines
@@ -297,9 +299,9 @@ def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[s
     lines = [
         f"# ncclbench {__version__}, run {folder}",
         f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
-        f"{arms}; {len(plan.planned)} cases, {extent}",
-        "# size: the larger of send and receive per rank; time: median of the slowest rank's; "
-        "interval: over epochs",
+        f"{arms}; {len(plan.planned)} case{'s' if len(plan.planned) != 1 else ''}, {extent}",
+        "# size: the larger of send and receive per rank",
+        "# time: median of the slowest rank's; interval: over epochs",
     ]
     if plan.share_gpu:
         lines.append("# ranks share a GPU: no bandwidth figures")

@@ -26,7 +26,7 @@ def build(report: Report) -> Content | None:
         "rows": [_row(source, row) for source, row in rows[:_MOST_ROWS]],
         "left_out": len(rows) - _MOST_ROWS if len(rows) > _MOST_ROWS else 0,
         "several_runs": len(report.sources) > 1,
-        "words": _words(slow),
+        "words": _words([row for _, row in rows], slow),
     }
 
 
@@ -75,9 +75,16 @@ def _row(source: Source, row: Row) -> dict[str, Any]:
     }
 
 
-def _words(slow: Sequence[Row]) -> str:
+def _words(rows: Sequence[Row], slow: Sequence[Row]) -> str:
+    """What was found, and never that no group is slower where too few epochs could not have told."""
+    few = [row for row in rows if row["epochs"] < FEWEST_EPOCHS]
+    if not slow and len(few) == len(rows):
+        return f"Whether a group is slower cannot be told: that takes {FEWEST_EPOCHS} epochs or more."
     if not slow:
-        return "No group is slower than the others beyond chance and the margin."
+        of_few = (
+            f" It cannot be told of {count_text(len(few), 'row')} with fewer than {FEWEST_EPOCHS} epochs."
+        )
+        return f"No group is slower than the others beyond chance and the margin.{of_few if few else ''}"
     worst = {
         f"ranks {ranges_text(row['groups'][0]['ranks'])} in {row['topology']} "
         f"({ratio_text(row['groups'][0]['ratio'])} the others' time, {row['op']})": None
