@@ -216,14 +216,14 @@ def test_a_script_that_stays_beside_its_python_is_as_good_and_a_hang_in_it_is_na
 
 @pytest.mark.full
 def test_arms_that_cannot_be_had_stand_beside_those_that_can(tmp_path: Path) -> None:
-    arms = "gloo; nccl2 NCCL_ALGO=Ring; gloo GLOO_SOCKET_IFNAME=none-such; gloo GLOO_SOCKET_IFNAME=lo"
+    arms = "gloo; nccl2 NCCL_ALGO=Ring; gloo GLOO_SOCKET_IFNAME=nosuch; gloo GLOO_SOCKET_IFNAME=lo"
     done = sweep("--arms", arms, *QUICK, "--epochs", "2", "--out", tmp_path / "run", "--json")
     assert done.code == 0, done.err
     rows = {row["arm"]: row for row in done.document["rows"]}
     statuses = [row["status"] for row in rows.values()]
     assert statuses == ["ok", "unavailable", "unavailable", "ok"]
     assert "needs a CUDA device" in rows["nccl2-ring"]["reason"]
-    assert "Unable to find address for: none-such" in rows["gloo-none-such"]["reason"]
+    assert "Unable to find address for: nosuch" in rows["gloo-nosuch"]["reason"]
 
 
 @pytest.mark.full
