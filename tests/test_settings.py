@@ -14,6 +14,7 @@ from report_fixtures import make_unit
 
 from ncclbench.compare.forecast import forecast
 from ncclbench.errors import RequestError
+from ncclbench.plan import runnable
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.environments import LIBRARIES, check_environments, parse_environment
@@ -22,6 +23,7 @@ from ncclbench.plan.orders import Order, Orders
 from ncclbench.plan.runnable import check_arm
 from ncclbench.stats.settings import arm_words
 from ncclbench.store.model import Unit
+from ncclbench.supervise.settings import check_same
 from ncclbench.supervise.teams import SharedEpoch
 from ncclbench.tables.settings import SETTINGS, VARIABLES
 from ncclbench.terminal.planned import conclusion
@@ -211,6 +213,69 @@ def test_nccl_s_log_says_what_is_in_force() -> None:
     assert "NCCL_ALGO=ring in force, by NCCL's log; " in words
     assert "max_ctas=8 NOT in force: NCCL's log says 4, by NCCL_MAX_CTAS" in words
     assert "NCCL_PROTO=LL not read back: NCCL's log does not name it" in words
+    assert arm_words("nccl2", {"reason": "no GPU", "settings": []}) == "nccl2: cannot be had: no GPU"
+
+
+def test_what_nccl_s_log_writes_otherwise_than_it_was_asked_is_in_force_all_the_same() -> None:
+    log = (
+        "h:1:1 [0] NCCL INFO NCCL_P2P_LEVEL set by environment to PIX\n"
+        "h:1:1 [0] NCCL INFO NCCL_NET_GDR_LEVEL set by environment to SYS\n"
+        "h:1:1 [0] NCCL INFO NCCL_NTHREADS set by environment to 256.\n"
+        "h:1:1 [0] NCCL INFO NCCL_MIN_NCHANNELS set by environment to 8.\n"
+        "h:1:1 [0] NCCL INFO NCCL_IB_HCA set to mlx5_0,mlx5_1\n"
+    )
+    asked = {
+        "NCCL_P2P_LEVEL": "1",
+        "NCCL_NET_GDR_LEVEL": "7",
+        "NCCL_NTHREADS": "0400",
+        "NCCL_MIN_NCHANNELS": "010x",
+        "NCCL_IB_HCA": "mlx5_0,mlx5_1",
+    }
+    readings = read_back(asked, SimpleNamespace(), log, set())
+    assert [reading["in_force"] for reading in readings] == [True, True, True, False, True]
+    (other,) = read_back({"NCCL_P2P_LEVEL": "2"}, SimpleNamespace(), log, set())
+    assert other["in_force"] is False
+
+
+def test_nccl_caps_thread_blocks_and_only_an_arm_s_own_words_are_of_it() -> None:
+    log = (
+        "h:1:1 [0] NCCL INFO Comm config Max CTAs set to 1024\n"
+        "h:1:1 [0] NCCL INFO maxCTAs 1024 is larger than #channels upper limit 64, cap it to 64\n"
+    )
+    own = (
+        "h:1:1 [0] NCCL INFO Comm config Min CTAs set to 8\n"
+        "h:1:1 [0] NCCL INFO Comm config Max CTAs set to 16\n"
+        "h:1:1 [0] NCCL INFO Comm config maxCTAs reset to NCCL_MAX_CTAS=4\n"
+        "h:1:1 [0] NCCL INFO minCTAs 8 is larger than maxCTAs 4, set both to 4\n"
+    )
+    (capped,) = read_back({"max_ctas": "1024"}, SimpleNamespace(), log, set())
+    assert (capped["found"], capped["in_force"]) == ("64", False)
+    least, most = read_back(
+        {"min_ctas": "8", "max_ctas": "16"}, SimpleNamespace(), log + own, set(), len(log)
+    )
+    assert (least["found"], least["in_force"]) == ("4", False)
+    assert (most["found"], most["in_force"]) == ("4, by NCCL_MAX_CTAS", False)
+
+
+def test_ids_are_as_long_as_plans_may_have_them() -> None:
+    word = "a" * 200
+    many = " ".join(f"NCCL_V{number}=Word{'x' * 20}" for number in range(8))
+    found = arms(f"nccl2 NCCL_X={word}; nccl2 NCCL_Y={word}; nccl2 {many}; nccl2 {many} symm")
+    assert len({arm.id for arm in found}) == 4
+    assert all(runnable._ARM.fullmatch(arm.id) for arm in found)
+
+
+def test_a_run_is_not_gone_on_with_in_another_environment() -> None:
+    def said(found: str) -> dict[str, Any]:
+        reading = {"name": "@new", "asked": "", "found": found, "in_force": True, "how": "x"}
+        return {"reason": None, "settings": [reading], "algorithms": None}
+
+    meta = {"gloo-new": said("torch 2.13.0")}
+    check_same({"gloo-new": said("torch 2.13.0")}, meta, {"gloo-new"})
+    check_same({"gloo-new": said("torch 2.15.0")}, meta, set())
+    check_same({"gloo-new": said("torch 2.15.0")}, {"gloo-new": {}}, {"gloo-new"})
+    with pytest.raises(RequestError, match=r"measured with torch 2\.13\.0, and @new is torch 2\.15\.0 now"):
+        check_same({"gloo-new": said("torch 2.15.0")}, meta, {"gloo-new"})
 
 
 def test_without_a_log_the_group_s_own_options_tell() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from searching import under_launcher
-from sweeping import SWEEP, Running, lines, sweep, wait_until
+from sweeping import SWEEP, Running, alive, lines, sweep, wait_until
 
 from ncclbench.store.reader import load_run
 
@@ -31,6 +31,11 @@ def other_python(folder: Path, sitecustomize: str) -> Path:
     script.write_text(f'#!/bin/sh\nPYTHONPATH={folder}:$PYTHONPATH exec {sys.executable} "$@"\n')
     script.chmod(0o755)
     return script
+
+
+def _named(running: Running, name: str) -> int:
+    """Processes of that name below the command."""
+    return sum(alive(process) and process.name() == name for process in running.descendants())
 
 
 SLOW = """
@@ -153,6 +158,86 @@ def test_a_python_without_torch_ends_with_its_own_words(tmp_path: Path) -> None:
     last = done.err.splitlines()[-1]
     assert "rank 0" in last or "rank 1" in last
     assert "No module named" in last
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("#!/bin/sh\nexit 0\n", "exited with code 0 (it left no word) while starting with @bad"),
+        ("not a program", "cannot be executed: Exec format error (a script begins with #!"),
+        (
+            "#!/bin/sh\necho '<b>bad</b>' >&2; exit 7\n",
+            "exited with code 7 (<b>bad</b>) while starting with @bad",
+        ),
+    ],
+)
+def test_a_program_that_is_no_python_is_told_of(script: str, words: str, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(script)
+    python.chmod(0o755)
+    done = sweep("--arms", "gloo; gloo @bad", "--arm-env", f"bad={python}", *QUICK, "--out", tmp_path / "run")
+    assert done.code == 3
+    assert words in done.err.splitlines()[-1]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_script_that_starts_its_python_as_a_child_leaves_none_behind(number: int, tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    # What it starts hears of no signal to the script, and would wait for an hour.
+    python.write_text("#!/bin/sh\nsleep 3601\nexit $?\n")
+    python.chmod(0o755)
+    arms = ("--arms", "gloo; gloo @child", "--arm-env", f"child={python}", *QUICK)
+    with Running(*SWEEP, *arms, "--out", tmp_path / "run") as running:
+        wait_until(lambda: _named(running, "sleep") >= 2, "what the scripts start")
+        running.signal(signal.Signals(number))
+        running.wait()
+        assert running.left_behind(within_s=2.0) == []
+
+
+@pytest.mark.full
+def test_a_script_that_stays_beside_its_python_is_as_good_and_a_hang_in_it_is_named(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\n[ -e {tmp_path}/hang ] && sleep 3602\n{sys.executable} "$@"\nexit $?\n')
+    python.chmod(0o755)
+    arms = ("--arms", "gloo; gloo @child", "--arm-env", f"child={python}", *QUICK, "--epochs", "2")
+    done = sweep(*arms, "--out", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    assert [(row["arm"], row["epochs"]) for row in done.document["rows"]] == [("gloo", 2), ("gloo-child", 2)]
+    (tmp_path / "hang").touch()
+    with Running(*SWEEP, *arms, "--timeout", "3", "--out", tmp_path / "other") as running:
+        wait_until(lambda: _named(running, "sleep") >= 2, "what the scripts start")
+        hung = running.wait()
+        assert running.left_behind(within_s=2.0) == []
+    assert hung.code == 3
+    assert "nothing moved for 3 s, while starting with @child" in hung.err.splitlines()[-1]
+
+
+@pytest.mark.full
+def test_arms_that_cannot_be_had_stand_beside_those_that_can(tmp_path: Path) -> None:
+    arms = "gloo; nccl2 NCCL_ALGO=Ring; gloo GLOO_SOCKET_IFNAME=nosuch; gloo GLOO_SOCKET_IFNAME=lo"
+    done = sweep("--arms", arms, *QUICK, "--epochs", "2", "--out", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    rows = {row["arm"]: row for row in done.document["rows"]}
+    statuses = [row["status"] for row in rows.values()]
+    assert statuses == ["ok", "unavailable", "unavailable", "ok"]
+    assert "needs a CUDA device" in rows["nccl2-ring"]["reason"]
+    assert "Unable to find address for: nosuch" in rows["gloo-nosuch"]["reason"]
+
+
+@pytest.mark.full
+def test_another_python_does_not_go_on_with_a_run(tmp_path: Path) -> None:
+    other = "import sys\nsys.version = sys.version.replace(sys.version.split()[0], '3.11.99')\n"
+    first, second = other_python(tmp_path / "first", ""), other_python(tmp_path / "second", other)
+    folder = tmp_path / "run"
+    arms = ("--arms", "gloo; gloo @new", "--arm-env", f"new={first}", *QUICK, "--epochs", "2")
+    assert sweep(*arms, "--out", folder).code == 0
+    (folder / "run.json").write_text(json.dumps({**meta_of(folder), "status": "interrupted"}))
+    refused = sweep("--resume", folder, "--arm-env", f"new={second}")
+    assert refused.code == 2
+    assert "Python 3.11.99 now: name with --arm-env the one it began with" in refused.err.splitlines()[-1]
+    assert sweep("--resume", folder, "--arm-env", f"new={first}").code == 0
 
 
 @pytest.mark.full

@@ -21,6 +21,10 @@ from ncclbench.tables.settings import (
     short_name,
 )
 
+# Ids become parts of file names, and runs and plans are read with ids of 64 characters at most: the rest is
+# for a number.
+_LONGEST_NAME = 56
+
 
 def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[Arm, ...]:
     """The arms asked for, or the machine's natural one: nccl2 where ``device`` is "cuda", else gloo.
@@ -42,7 +46,7 @@ def parse_arms(backends: str | None, arms: str | None, device: Device) -> tuple[
     found = []
     for backend, settings in asked:
         _check_settings(backend, settings)
-        name = "-".join([backend, *(short_name(*setting) for setting in settings.items())])
+        name = "-".join([backend, *(short_name(*setting) for setting in settings.items())])[:_LONGEST_NAME]
         seen[name] += 1
         found.append(Arm(name if seen[name] == 1 else f"{name}#{seen[name]}", backend, settings))
     return tuple(found)

@@ -25,6 +25,8 @@ def found_words(reading: Said) -> str:
 
 def arm_words(arm: str, said: Said) -> str:
     """All of an arm in one line."""
+    if said.get("reason"):
+        return f"{arm}: cannot be had: {said['reason']}"
     parts = [f"{asked_words(reading)} {found_words(reading)}" for reading in said.get("settings") or ()]
     if said.get("algorithms"):
         parts.append(f"NCCL chose {said['algorithms']}")

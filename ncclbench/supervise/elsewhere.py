@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
+import signal
 import socket
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -12,10 +14,12 @@ from typing import NoReturn
 
 import ncclbench
 from ncclbench.plan.environments import ArmEnvironment
+from ncclbench.supervise.orphans import guard_group
 from ncclbench.worker.board import Board
 from ncclbench.worker.elsewhere import Entry
 from ncclbench.worker.meeting import StorePlace
 from ncclbench.worker.protocol import WorkerTask
+from ncclbench.worker.stacks import STACK_SIGNAL
 
 # This very ncclbench, whatever is installed there: what its workers say must be what we understand. By its
 # folder alone, so that no other package comes with it.
@@ -48,8 +52,7 @@ class Elsewhere:
 def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
     """In the forked process: become a worker in that environment. Progress, pipe and log stay as they are.
 
-    Raises:
-        OSError: the interpreter cannot be executed.
+    Where the interpreter cannot be executed the log says why, and the process ends.
     """
     recorders = -1 if given.recorders is None else given.recorders.fileno()
     entry = Entry(
@@ -72,5 +75,13 @@ def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
     folder = str(Path(ncclbench.__file__).resolve().parent)
     # -P: the current folder is no place for modules.
     words = [environment.python, "-P", "-c", _BEGIN, folder, str(memory)]
-    variables = {**os.environ, **given.task.variables, **environment.variables}
-    os.execve(environment.python, words, variables)  # noqa: S606  the program that --arm-env names
+    variables = {**os.environ, **environment.variables}
+    guard_group()
+    # Until it answers with stacks itself; otherwise being asked for one would kill it, or its script.
+    signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+    try:
+        os.execve(environment.python, words, variables)  # noqa: S606  the program that --arm-env names
+    except OSError as error:
+        mend = " (a script begins with #! and its interpreter)" if error.errno == errno.ENOEXEC else ""
+        os.write(2, f"{environment.python} cannot be executed: {error.strerror}{mend}\n".encode())
+        os._exit(126)

@@ -23,8 +23,9 @@ from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.supervise.watch import Watch
 from ncclbench.tables.backends import find_backend
+from ncclbench.tables.settings import ENVIRONMENT_MARK
 from ncclbench.tables.topologies import Placement
-from ncclbench.worker.board import Board
+from ncclbench.worker.board import NOWHERE, Board
 from ncclbench.worker.protocol import Program, WorkerTask
 
 
@@ -118,7 +119,9 @@ class Assignment:
 
     def where(self, at: tuple[int, int, int]) -> str:
         """Words for a worker's place, as its progress tells it."""
-        return where(self.plan, at) if self.program is None else stage(self.program.request, at)
+        words = where(self.plan, at) if self.program is None else stage(self.program.request, at)
+        label = self.arms[0].environment if self.arms and set(at) == {NOWHERE} else None
+        return words if label is None else f"{words} with {ENVIRONMENT_MARK}{label}"
 
     @property
     def arms(self) -> tuple[Arm, ...]:

@@ -27,7 +27,7 @@ from ncclbench.supervise.attempts import begin_attempt, end_attempt
 from ncclbench.supervise.events import Listener
 from ncclbench.supervise.evidence import run_path
 from ncclbench.supervise.launch import Assignment, Job, launch
-from ncclbench.supervise.settings import read_settings, why_left_out
+from ncclbench.supervise.settings import check_same, read_settings, why_left_out
 from ncclbench.supervise.slots import Slot, flush_streams
 from ncclbench.supervise.teams import SharedEpoch
 from ncclbench.worker import protocol
@@ -126,6 +126,8 @@ class Session:
         """What is in force of the arms' settings; an arm of which one is not would be another arm's twin."""
         found = read_settings(self._job, self._plan, self._flight)
         arms = self._meta.setdefault("arms", {})
+        if self._former is not None:
+            check_same(found, arms, {arm for _, arm in self._former.units})
         for arm, said in found.items():
             arms[arm] = {**arms.get(arm, {}), "settings": said["settings"], "algorithms": said["algorithms"]}
             self._listener.note(arm_words(arm, said))

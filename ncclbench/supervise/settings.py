@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Container, Generator, Mapping
 from typing import Any
 
+from ncclbench.errors import RequestError
 from ncclbench.plan.model import Arm, Plan
 from ncclbench.stats.settings import asked_words, found_words
 from ncclbench.supervise.conversation import Conversation
 from ncclbench.supervise.launch import Job
+from ncclbench.tables.settings import ENVIRONMENT_MARK
 from ncclbench.worker.protocol import Program
 
 # By arm ``settings`` (store.meta.SettingRead), ``algorithms`` that NCCL chose, and ``reason`` where it was
@@ -38,6 +40,27 @@ def why_left_out(found: Found) -> dict[str, str]:
             if reading["in_force"] is False:
                 reasons[arm] = f"{asked_words(reading)} {found_words(reading)}"
     return reasons
+
+
+def check_same(found: Found, meta: Mapping[str, Any], measured: Container[str]) -> None:
+    """Refuse to go on with an arm in another environment than that in which it was begun.
+
+    Args:
+        meta: ``arms`` of the run that is resumed.
+        measured: ids of its arms that have units.
+
+    Raises:
+        RequestError: another Python, torch or NCCL, or other libraries stand behind an ``@NAME``.
+    """
+    for arm, said in found.items():
+        before = {each["name"]: each["found"] for each in meta.get(arm, {}).get("settings") or ()}
+        for reading in said["settings"] if arm in measured else ():
+            name, now = reading["name"], reading["found"]
+            if name.startswith(ENVIRONMENT_MARK) and before.get(name) not in (None, now):
+                raise RequestError(
+                    f"{arm} was measured with {before[name]}, and {name} is {now} now: name with --arm-env "
+                    "the one it began with, or measure it in a run of its own"
+                )
 
 
 def _of_team(job: Job, plan: Plan, arms: list[Arm], flight: str | None) -> Found:

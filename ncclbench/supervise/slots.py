@@ -168,7 +168,7 @@ class Slots:
         before = {slot.rank: slot.log.seek(0, os.SEEK_END) for slot in self.running}
         for slot in self.running:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(slot.pid, STACK_SIGNAL)
+                _ask_for_stack(slot.pid)
         deadline = time.monotonic() + _ANSWER_S
         answered: set[int] = set()
         while time.monotonic() < deadline and len(answered) < len(before):
@@ -186,6 +186,14 @@ class Slots:
         for slot in self.running:
             _, status = os.waitpid(slot.pid, 0)
             slot.exit = _read_status(status)
+
+
+def _ask_for_stack(pid: int) -> None:
+    """Of a worker, or where a script has started it of the whole group: the script ignores it."""
+    try:
+        os.killpg(pid, STACK_SIGNAL)
+    except ProcessLookupError:
+        os.kill(pid, STACK_SIGNAL)
 
 
 def flush_streams() -> None:

@@ -63,6 +63,7 @@ class Watch:
         self._flight = flight
         self._host = socket.gethostname()
         self._failures: list[Failure] = []
+        self._done: set[int] = set()
         self._nranks = max(meeting.world_size, len(slots.slots))
         self._others_every_s = meeting.pause_s(_TICK_S)
         self._others_asked = 0.0
@@ -100,7 +101,8 @@ class Watch:
         for happening in self._slots.happenings(timeout_s, self._signals.wakeup):
             slot, message = happening.slot, happening.message
             if isinstance(message, Exit):
-                if message.code != 0:
+                # An interpreter of the user's may end well without ever having been a worker.
+                if message.code != 0 or slot.rank not in self._done:
                     killed = message.signal_number is not None
                     said = "" if killed else f" ({slot.last_words()})"
                     self._note(slot, f"{message}{said}", killed)
@@ -108,7 +110,9 @@ class Watch:
                 if self._flight is not None:
                     self._flight.hear(slot.rank, message.dumps)
                 self._note(slot, f"raised {message.kind}: {message.text}", False)
-            elif not isinstance(message, protocol.Done):
+            elif isinstance(message, protocol.Done):
+                self._done.add(slot.rank)
+            else:
                 self._answer(slot, message)
 
     def _note(self, slot: Slot, what: str, killed: bool) -> None:

@@ -20,6 +20,9 @@ HIGH_PRIORITY = "high_priority"
 # Names in a plan's ``groups`` of the two tiers; no topology is called so.
 TIER_OF_HOST, TIER_OF_LEADERS = "hierarchical@host", "hierarchical@leaders"
 
+# Which interface gloo takes; it reads this anew for each group.
+GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
+
 # What stands before the name of an environment.
 ENVIRONMENT_MARK = "@"
 
@@ -43,6 +46,7 @@ _LOADS_CODE = re.compile(r"PLUGIN|_PATH|_LIB|_FILE|_DIR|_MODULE")
 _VARIABLE = re.compile(r"[A-Z][A-Z0-9_]*")
 _LONGEST_VALUE = 200
 _LARGEST_NUMBER = 1024
+_LONGEST_SHORT = 32
 
 Scope = Literal["form", "group"]
 
@@ -183,9 +187,9 @@ def short_name(name: str, value: str) -> str:
         return name.removeprefix(ENVIRONMENT_MARK)
     if is_variable(name):
         if re.fullmatch(r"[A-Za-z][A-Za-z0-9]*", value):
-            return value.lower()
+            return value.lower()[:_LONGEST_SHORT]
         name = next(name.removeprefix(prefix) for prefix in VARIABLES if name.startswith(prefix))
-    return re.sub(r"[^a-z0-9._-]", "-", f"{name}{value}".lower())[:32]
+    return re.sub(r"[^a-z0-9._-]", "-", f"{name}{value}".lower())[:_LONGEST_SHORT]
 
 
 def tiers(place: Placement) -> dict[str, Groups]:

@@ -18,10 +18,21 @@ import torch
 
 from ncclbench.plan.environments import LIBRARIES
 from ncclbench.store.meta import SettingRead
-from ncclbench.tables.settings import ENVIRONMENT_MARK, HIERARCHICAL, HIGH_PRIORITY, SETTINGS, SYMM
+from ncclbench.tables.settings import (
+    ENVIRONMENT_MARK,
+    GLOO_INTERFACE,
+    HIERARCHICAL,
+    HIGH_PRIORITY,
+    SETTINGS,
+    SYMM,
+)
 
-_SET = re.compile(r"NCCL INFO (\w+) set by environment to (.+?)\.?$", re.MULTILINE)
+# Without "by environment": NCCL_IB_HCA, NCCL_OOB_NET_IFNAME.
+_SET = re.compile(r"NCCL INFO (NCCL_\w+) set (?:by environment )?to (.+?)\.?$", re.MULTILINE)
 _INVALID = re.compile(r"Invalid value (\S*) for (\w+), using default (-?\w+)")
+# What the older way of writing a level, by its number, is in the newer, which the log has.
+_WITH_LEVELS = ("NCCL_P2P_LEVEL", "NCCL_NET_GDR_LEVEL")
+_LEVELS = ("LOC", "PIX", "PXB", "PHB", "SYS")
 # On rank 0 alone, of each operation.
 _CHOSEN = re.compile(r"(\w+): \d+ Bytes -> Algo (\w+) proto (\w+)")
 _KERNEL = re.compile(r"(\w+) \[Symmetric\]: \d+ Bytes -> Kernel (\w+)")
@@ -34,15 +45,18 @@ _BY_PROCESS = "its workers' own word"
 _NOT_TOLD = "nothing tells of it"
 
 
-def read_back(settings: Mapping[str, str], backend: Any, log: str, before: set[str]) -> list[SettingRead]:
+def read_back(
+    settings: Mapping[str, str], backend: Any, log: str, before: set[str], began: int = 0
+) -> list[SettingRead]:
     """Every setting of an arm, in their order.
 
     Args:
         backend: of the arm's group, which was made and used.
-        log: what NCCL has written since the process began; the group's own part of it last.
+        log: what NCCL has written since the process began.
         before: local addresses of this process's connections before the group was made.
+        began: characters of the log that are of groups before it. Of a variable only the first group tells.
     """
-    return [_read(name, asked, backend, log, before) for name, asked in settings.items()]
+    return [_read(name, asked, backend, log, before, began) for name, asked in settings.items()]
 
 
 def algorithms(log: str) -> str | None:
@@ -60,19 +74,19 @@ def local_addresses() -> set[str]:
     return {each.laddr.ip for each in psutil.Process().net_connections("tcp") if each.laddr}
 
 
-def _read(name: str, asked: str, backend: Any, log: str, before: set[str]) -> SettingRead:
+def _read(name: str, asked: str, backend: Any, log: str, before: set[str], began: int) -> SettingRead:
     if name == HIERARCHICAL:
         return _reading(name, asked, "two tiers", True, _BY_FORM)
     if name == SYMM:
         # Registering has raised where it could not be done.
         return _reading(name, asked, "registered", True, _BY_FORM)
     if name in SETTINGS:
-        return _config(name, asked, backend, log)
+        return _config(name, asked, backend, log[began:])
     if name.startswith(ENVIRONMENT_MARK):
         return _environment(name, asked)
     if name.startswith("NCCL_"):
         return _nccl_variable(name, asked, log)
-    if name == "GLOO_SOCKET_IFNAME":
+    if name == GLOO_INTERFACE:
         return _interface(name, asked, before)
     return _reading(name, asked, None, None, _NOT_TOLD)
 
@@ -84,6 +98,8 @@ def _nccl_variable(name: str, asked: str, log: str) -> SettingRead:
     found = dict(_SET.findall(log)).get(name)
     if found is None:
         return _reading(name, asked, None, None, "NCCL's log does not name it")
+    if name in _WITH_LEVELS and asked.isdecimal():
+        return _reading(name, asked, found, found == _LEVELS[min(int(asked), len(_LEVELS) - 1)], _BY_LOG)
     return _reading(name, asked, found, _alike(asked, found), _BY_LOG)
 
 
@@ -93,6 +109,10 @@ def _config(name: str, asked: str, backend: Any, log: str) -> SettingRead:
         priority = bool(getattr(options, "is_high_priority_stream", False))
         return _reading(name, asked, "high" if priority else "usual", priority, _BY_OPTIONS)
     setting = SETTINGS[name]
+    # Last of all: no more than there are channels, and the least no more than the most.
+    larger = rf"{setting.config_field} -?\d+ is larger than [^,\n]+, (?:cap it|set both) to (-?\d+)"
+    if capped := re.findall(larger, log):
+        return _reading(name, asked, capped[-1], capped[-1] == asked, _BY_LOG)
     # A variable of the process overrides what a communicator is made with.
     resets = re.findall(rf"Comm config {setting.config_field} reset to (\w+)=(-?\d+)", log)
     if resets:
@@ -132,10 +152,17 @@ def _mapped() -> set[str]:
 
 
 def _alike(asked: str, found: str) -> bool:
-    try:
-        return int(asked, 0) == int(found, 0)
-    except ValueError:
-        return asked.lower() == found.lower()
+    return asked.lower() == found.lower() or None is not _number(asked) == _number(found)
+
+
+def _number(text: str) -> int | None:
+    """As strtoll reads it: 0x10 is 16, 010 is 8."""
+    match = re.fullmatch(r"([+-]?)(?:0[xX]([0-9a-fA-F]+)|(0[0-7]*)|([1-9][0-9]*))", text)
+    if match is None:
+        return None
+    sign, hexadecimal, octal, decimal = match.groups()
+    base = 16 if hexadecimal else 8 if octal else 10
+    return int(sign + (hexadecimal or octal or decimal), base)
 
 
 def _reading(name: str, asked: str, found: str | None, in_force: bool | None, how: str) -> SettingRead:

@@ -12,7 +12,14 @@ from ncclbench.plan.model import Arm
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE
 from ncclbench.worker.communicators import NcclLog
-from ncclbench.worker.groups import close_group, open_group, register_window, why_unavailable
+from ncclbench.worker.device import Device
+from ncclbench.worker.groups import (
+    ArmGroup,
+    close_group,
+    open_group,
+    register_window,
+    why_unavailable,
+)
 from ncclbench.worker.probe import first_line
 from ncclbench.worker.programs.bench import Bench
 from ncclbench.worker.readback import algorithms, local_addresses, read_back
@@ -40,10 +47,10 @@ def run(bench: Bench, request: dict[str, Any]) -> None:
 def _one(bench: Bench, arm: Arm, log: NcclLog) -> dict[str, Any]:
     """``reason`` why the arm is not here, or ``settings`` and ``algorithms``; of this rank. Collective."""
     before, began = local_addresses(), len(log.text())
-    device = bench.device(arm)
     group, storage, reason = None, None, why_unavailable(arm)
     if reason is None:
         try:
+            device = bench.device(arm)
             group = open_group(arm, device, bench.timeout_s)
             backend = group.group._get_backend(device.torch_device)
             if arm.is_symmetric:
@@ -53,15 +60,25 @@ def _one(bench: Bench, arm: Arm, log: NcclLog) -> dict[str, Any]:
         except Exception as error:  # which types a missing backend raises differs by version
             reason = first_line(error)
     reason = bench.control.first_reason(reason)
+    if reason is None and group is not None:
+        bench.place.step()
+        # A value that the library takes for none is refused by the first operation at the latest.
+        reason = bench.control.first_reason(_use(group, device, storage))
     if reason is not None or group is None:
         return {"reason": reason, "settings": [], "algorithms": None}
-    bench.place.step()
-    if storage is None:
-        storage = torch.empty(_NBYTES, dtype=torch.uint8, device=device.torch_device)
-    ones = storage.view(torch.float32).fill_(1.0)
-    dist.all_reduce(ones, group=group.group)
-    device.synchronize()
-    settings = read_back(arm.settings, backend, log.text(), before)
+    settings = read_back(arm.settings, backend, log.text(), before, began)
     chosen = algorithms(log.text()[began:])
     close_group(group)
     return {"reason": None, "settings": settings, "algorithms": chosen}
+
+
+def _use(group: ArmGroup, device: Device, storage: torch.Tensor | None) -> str | None:
+    """Use the group once, in ``storage`` if there is one; why it cannot be."""
+    try:
+        if storage is None:
+            storage = torch.empty(_NBYTES, dtype=torch.uint8, device=device.torch_device)
+        dist.all_reduce(storage.view(torch.float32).fill_(1.0), group=group.group)
+        device.synchronize()
+    except (RuntimeError, ValueError) as error:
+        return first_line(error)
+    return None
