@@ -30,7 +30,7 @@ from ncclbench.terminal.planned import conclusion
 from ncclbench.worker import compat, readback
 from ncclbench.worker.readback import algorithms, read_back
 
-# As NCCL 2.31 writes them (src/misc/param.cc, src/graph/tuning.cc, src/init.cc, src/enqueue.cc).
+# As NCCL 2.30.7 writes them (src/misc/param.cc, src/graph/tuning.cc, src/init.cc, src/enqueue.cc).
 LOG = """\
 host:11:11 [0] NCCL INFO NCCL_ALGO set by environment to Ring
 host:11:11 [0] NCCL INFO NCCL_NCHANNELS_PER_PEER set by environment to 4.

@@ -1,6 +1,6 @@
 """What of an arm's settings is in force, told by the libraries themselves and not by who has set it.
 
-NCCL's log says it (NCCL 2.31: src/misc/param.cc, src/init.cc, src/graph/tuning.cc, src/enqueue.cc); gloo's
+NCCL's log says it (NCCL 2.30.7: src/misc/param.cc, src/init.cc, src/graph/tuning.cc, src/enqueue.cc); gloo's
 connections do. Read in a launch that times nothing.
 """
 
