@@ -104,6 +104,13 @@ class GroupsPlan:
         return {name: plan.groups.get(name, world) for name in names}
 
     @property
+    def uncut(self) -> list[str]:
+        """Why cuts that were asked for are none of these ranks, or what of them does not fit."""
+        plan = self.at_once
+        reasons = [entry.reason for entry in plan.cases if entry.status != "planned"] if plan else []
+        return [reason for reason in dict.fromkeys(reasons) if reason is not None]
+
+    @property
     def program(self) -> Program:
         """What the workers run."""
         arms = [[arm.id, arm.backend] for arm in self.arms]
@@ -152,6 +159,8 @@ class GroupsOrders:
     def together(self) -> Orders:
         """The part "together", in one launch: fresh groups for each epoch."""
         plan = self._plan
+        parts = ",".join(part for part in plan.parts if part != "costs")
+        self._keep([LeftOut(part=parts, arm=None, reason=reason[:2000]) for reason in plan.uncut])
         if plan.at_once is None or "together" not in plan.parts:
             return
         for epoch in range(plan.epochs):
