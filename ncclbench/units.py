@@ -126,3 +126,11 @@ def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
         else:
             runs.append((number, number))
     return runs
+
+
+def rank_ranges(ranks: Iterable[int]) -> str:
+    """``rank 3``, ``ranks 0-7`` or ``ranks 0, 2-4``."""
+    ranges = runs_of(ranks)
+    texts = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
+    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
+    return f"rank{'' if single else 's'} {', '.join(texts)}"

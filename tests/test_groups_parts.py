@@ -213,7 +213,19 @@ def test_words_of_every_part() -> None:
 
 def test_wrong_data_and_leftovers_come_first() -> None:
     found = groups_of([make_times(wrong=2), make_cell(leftover_processes=1, wrong=1)])
-    assert sentences(found)[:2] == ["WRONG DATA in 3 elements", "1 processes left behind"]
+    assert sentences(found)[:2] == [
+        "WRONG DATA in 3 elements: group of ranks 0-1 in halves on gloo, 64K; order crossed on gloo, 64K",
+        "1 processes left behind",
+    ]
+
+
+def test_of_many_groups_with_wrong_data_the_worst_are_named() -> None:
+    found = groups_of([make_times(number=place, ranks=[place], wrong=1 + place) for place in range(7)])
+    (said, *_) = sentences(found)
+    assert said.startswith(
+        "WRONG DATA in 28 elements: group of rank 6 in halves on gloo, 64K; group of rank 5"
+    )
+    assert said.endswith(" and 3 more")
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,8 @@ import scipy.stats
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncclbench.stats.intervals import Margin, holm, is_equivalent, log_mean, log_ratio_of_two
+from ncclbench.stats.intervals import Margin, holm, is_equivalent, log_mean, log_ratio, log_ratio_of_two
+from ncclbench.stats.over_epochs import ratio
 
 times = st.floats(1e-3, 1e9)
 
@@ -81,6 +82,15 @@ def test_equal_values_leave_no_doubt() -> None:
 @pytest.mark.parametrize("values", [[], [1.0], [1.0, 0.0]])
 def test_too_little_says_nothing(values: list[float]) -> None:
     assert log_mean(values) is None
+
+
+def test_a_ratio_beyond_any_number_says_nothing() -> None:
+    tiny, huge = np.full(4, 1e-300), np.full(4, 1e15)
+    with np.errstate(over="raise"):
+        assert log_ratio(tiny, huge) is None
+    assert log_ratio(huge, tiny) is not None
+    for times in ([1e-300], [1e-300] * 2):
+        assert ratio(times, [1e15] * len(times)) == {"ratio": None, "ci_low": None, "ci_high": None}
 
 
 def test_interval_covers_at_its_nominal_rate() -> None:

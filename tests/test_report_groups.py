@@ -55,7 +55,9 @@ def test_the_headline_says_what_most_groups_cost_on_each_arm() -> None:
 def test_tones() -> None:
     assert block(make_costs())["tone"] == "good"
     assert block(make_cell("same", "deadlocked"))["tone"] == "bad"
-    assert block(make_times(wrong=1))["headline"].startswith("WRONG DATA in 1 element; 2 groups at once")
+    assert block(make_times(wrong=1))["headline"].startswith(
+        "WRONG DATA in 1 element: group of ranks 0-1 in halves"
+    )
     stays = {moment: make_reading() for moment in MOMENTS} | {"destroyed": make_reading(threads=9)}
     found = block(make_costs(readings=stays))
     assert (found["tone"], found["rows"][0]["leaks"]) == ("warn", True)
@@ -168,10 +170,13 @@ def test_lines_survive_the_disk_and_the_report_reads_them(
         ("group-costs", {"communicators": [1]}, "not all its readings are of the same ranks"),
         ("groups-at-once", {"ranks": [0, 0]}, "a rank is in it twice"),
         ("groups-at-once", {"ranks": [0, 4]}, "rank 4 of 4"),
+        ("groups-at-once", {"arm": "<b>"}, "arm <b> is not in the plan"),
         ("groups-at-once", {"alone_us": [1.0]}, "of different lengths"),
         ("groups-at-once", {"at_once": 0}, "at_once"),
         ("crossed", {"outcome": "fine"}, "outcome"),
         ("crossed", {"said": {"-1": "in it"}}, "'-1' is no rank"),
+        ("crossed", {"said": {"4": "in it"}}, "rank 4 of 4"),
+        ("crossed", {"said": {"9" * 5000: "in it"}}, "is no rank"),
         ("crossed", {"crossing": [9]}, "rank 9 of 4"),
         ("crossed", {"type": "trial"}, "damaged"),
         ("crossed", {"type": "p2p"}, "damaged"),
@@ -191,6 +196,24 @@ def test_damage_is_one_line(
     assert run_command(["report", str(folder)]) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert said in line
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        (make_costs(epoch=1), "group-costs world 8 new_group gloo 1 is there twice"),
+        (make_times(1), "groups-at-once gloo 65536 halves 1 0 is there twice"),
+        (make_times(1, epoch=9, ranks=[3, 2]), "group 1 of halves has other ranks than before"),
+        (make_times(2, epoch=9, ranks=[3]), "rank 3 is in two groups of halves"),
+        (make_cell(), "crossed crossed gloo 65536 is there twice"),
+    ],
+)
+def test_lines_that_cannot_stand_beside_the_others(more: Any, said: str, tmp_path: Path) -> None:
+    """Counted as one more epoch, a line that is there twice would make intervals narrower than they are."""
+    results = [make_costs(epoch=1), make_times(0), make_times(1), make_times(1, epoch=1), make_cell()]
+    load_run(written(tmp_path / "good", make_groups(results=results)))
+    with pytest.raises(RequestError, match=said):
+        load_run(written(tmp_path / "bad", make_groups(results=[*results, more])))
 
 
 def test_readings_of_other_ranks_than_the_run_has_are_refused(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,23 @@ def test_wrong_meta_is_refused(tmp_path: Path, path: Path_, value: Any, words: s
     line = refused(folder)
     assert words in line
     assert "run.json" in line
+
+
+def test_groups_of_the_world_are_refused(tmp_path: Path) -> None:
+    """The world is all ranks: groups of that name would be looked up in place of them."""
+    folder = written(tmp_path / "run", small_run())
+    meta = json.loads((folder / "run.json").read_text())
+    meta["plan"]["groups"] = {"world": [[0, 99]]}
+    (folder / "run.json").write_text(json.dumps(meta))
+    assert "it has groups of world, which is all ranks" in refused(folder)
+
+
+@pytest.mark.parametrize("name", ["run.json", "samples.jsonl"])
+def test_a_pipe_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    folder = written(tmp_path / "run", small_run())
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    refused(folder)
 
 
 def test_a_missing_key_of_the_plan_is_named(tmp_path: Path) -> None:

@@ -16,7 +16,8 @@ from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Case, Plan
 from ncclbench.store.model import Stop, Unit
 from ncclbench.terminal.show import TerminalListener, finding_lines, show_conclusion
-from ncclbench.terminal.table import Table, rank_ranges
+from ncclbench.terminal.table import Table
+from ncclbench.units import rank_ranges
 
 ENVIRONMENT: dict[str, Any] = {"hosts": [{"name": "node0"}], "ranks": []}
 FOLDER = Path("results/a-run")

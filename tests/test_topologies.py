@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from pathlib import Path
 
 import pytest
@@ -127,7 +128,10 @@ def test_what_cannot_be_cut_says_why(text: str, place: Placement, reason: str) -
         ("strided:99999999999999999999", "a number of groups from 2"),
         ("file:", "names no file"),
         ("file:/nowhere/groups.txt", "cannot be read"),
-        ("file:/", "cannot be read"),
+        ("file:/", "is a folder"),
+        ("file:/dev/zero", "is a device or a pipe"),
+        ("file:groups\x00.txt", "no file can be called that"),
+        ("mesh:" + ",".join(f"dimension{number}=2" for number in range(10)), "more than 100 characters"),
         ("hierarchical", "--arms 'gloo; gloo hierarchical'"),
         ("world,world", "names world twice"),
         ("strided,strided:2", "names strided:2 twice"),
@@ -173,6 +177,10 @@ class TestFile:
             ("0-1\n2", "groups of 1 to 2 ranks"),
             ("-1", "is no rank"),
             ("0-99999999999", "is no rank"),
+            # Of these lines the ranks alone would be gigabytes.
+            ("0-1048575\n" * 300, "line 2: more than 1,048,576 ranks up to here"),
+            (",".join(["0-1048575"] * 300), "line 1: more than 1,048,576 ranks up to here"),
+            ("x" * 1_000_000, f"line 1: '{'x' * 40}...' is no rank"),
             ("\x00", "is no rank"),
         ],
     )
@@ -182,6 +190,28 @@ class TestFile:
         with pytest.raises(RequestError, match="groups") as raised:
             parse_topology(f"file:{path}")
         assert words in str(raised.value)
+
+    def test_a_pipe_that_nobody_writes_to(self, tmp_path: Path) -> None:
+        path = tmp_path / "groups"
+        os.mkfifo(path)
+        with pytest.raises(RequestError, match="is a device or a pipe"):
+            parse_topology(f"file:{path}")
+
+    def test_a_name_that_no_line_of_a_run_can_hold(self, tmp_path: Path) -> None:
+        path = tmp_path / f"{'x' * 96}.txt"
+        path.write_text("0-1")
+        with pytest.raises(RequestError, match="more than 95 characters") as raised:
+            parse_topology(f"file:{path}")
+        assert len(str(raised.value)) < 200
+        path.rename(tmp_path / f"{'x' * 95}.txt")
+        (cut,) = parse_topology(f"file:{tmp_path / ('x' * 95)}.txt")
+        assert len(cut.name) == 100
+
+    def test_a_mark_of_byte_order(self, tmp_path: Path) -> None:
+        path = tmp_path / "groups"
+        path.write_bytes(b"\xef\xbb\xbf0-1\r\n2-3\r\n")
+        (cut,) = parse_topology(f"file:{path}")
+        assert cut.groups(Placement.in_blocks(4, 4)) == ((0, 1), (2, 3))
 
     def test_bytes_that_are_no_text(self, tmp_path: Path) -> None:
         path = tmp_path / "groups"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +42,7 @@ from ncclbench.plan.model import Arm, Device, Plan
 from ncclbench.plan.sizes import parse_sizes
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.groups import ISSUE_ORDERS, MAKINGS, PARTS, parse_kind
 from ncclbench.tables.topologies import Cut, Groups, Placement
 from ncclbench.terminal.streams import coloured, one_line, show, write
@@ -218,16 +222,34 @@ def _cuts(
         share_gpu=params["share_gpu"],
         seed=params["seed"],
     )
-    plan = build_plan(
-        selection,
-        arms,
+    build = partial(
+        build_plan,
+        arms=arms,
         nranks=place.nranks,
         local_ranks=local_ranks,
         device=machine,
         method=method,
         placement=place,
     )
+    plan = build(selection)
+    if not _is_of_one_size(plan):
+        # Half of what runs at once would be another size, and stand in another row.
+        plan = build(replace(selection, sizes=_common_sizes(selection.sizes, plan)))
     return (kind.name, cut, size), plan
+
+
+def _is_of_one_size(plan: Plan) -> bool:
+    """Whether every cut takes the same sizes once they are whole elements per rank."""
+    by_cut: dict[str, set[int]] = {}
+    for case in plan.planned:
+        by_cut.setdefault(case.topology, set()).add(case.nbytes)
+    return len(set(map(frozenset, by_cut.values()))) == 1
+
+
+def _common_sizes(sizes: Sequence[int], plan: Plan) -> tuple[int, ...]:
+    """The sizes, each cut down to what is whole elements for the ranks of all cuts, if it holds so many."""
+    unit = math.lcm(*(case.nranks for case in plan.planned)) * DTYPES[plan.planned[0].dtype].itemsize
+    return tuple(dict.fromkeys(size // unit * unit or size for size in sizes))
 
 
 def _check_files(count: int, size: int) -> None:

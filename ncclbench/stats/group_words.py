@@ -7,11 +7,13 @@ from itertools import groupby
 from typing import Any
 
 from ncclbench.stats.group_costs import GroupsFound, leaks
-from ncclbench.units import format_bytes, format_digits
+from ncclbench.units import format_bytes, format_digits, rank_ranges
 
 Row = dict[str, Any]
 TimeText = Callable[[float], str]
 
+# Places of wrong data that a sentence names.
+_PLACES_SHOWN = 4
 # A slowdown whose interval lies above it is called one.
 _SLOWED = 1.05
 
@@ -35,6 +37,26 @@ def what_text(row: Row) -> str:
     """What was counted as communicators: connections where it was these."""
     noun = "connection" if str(row["counted"]).startswith("TCP") else "communicator"
     return number_text(round(row["communicators"]), noun)
+
+
+def wrong_said(found: GroupsFound) -> list[str]:
+    """Whose data were wrong: "WRONG DATA in 12 elements: group of ranks 2-3 in pairs on gloo, 1K"."""
+    if not found.wrong:
+        return []
+    places = [
+        f"group of {rank_ranges(row['ranks'])} in {row['topology']} on {row['arm']}, "
+        f"{format_bytes(row['nbytes'])}"
+        for row in sorted(found.at_once, key=lambda row: -row["wrong"])
+        if row["wrong"]
+    ]
+    places += [
+        f"order {row['order']} on {row['arm']}, {format_bytes(cell['nbytes'])}"
+        for row in found.crossed
+        for cell in row["cells"]
+        if cell["wrong"]
+    ]
+    more = f" and {len(places) - _PLACES_SHOWN} more" if len(places) > _PLACES_SHOWN else ""
+    return [f"WRONG DATA in {number_text(found.wrong, 'element')}: {'; '.join(places[:_PLACES_SHOWN])}{more}"]
 
 
 def headline(found: GroupsFound, time_text: TimeText) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,7 @@ from ncclbench.stats.intervals import ALPHA, FEWEST_EPOCHS, Floats, Margin, log_
 from ncclbench.store.model import Unit
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.topologies import Groups
+from ncclbench.units import rank_ranges
 
 # Of more groups the slowest are told: a table of thousands answers no question.
 MOST_GROUPS = 64
@@ -31,6 +32,7 @@ class GroupTimes:
             None where it is the only group or a clock was too coarse.
         low, high: 95 % interval of the ratio, simultaneously for all groups; None under two epochs.
         slow: it is slower than the others by more than the margin, beyond chance.
+        wrong: wrong elements in the results of its ranks; None where none were checked.
     """
 
     ranks: tuple[int, ...]
@@ -40,6 +42,7 @@ class GroupTimes:
     low: float | None
     high: float | None
     slow: bool
+    wrong: int | None
 
     def to_json(self) -> dict[str, Any]:
         """As in ``rows``."""
@@ -51,6 +54,7 @@ class GroupTimes:
             "ci_low": self.low,
             "ci_high": self.high,
             "slow": self.slow,
+            "wrong": self.wrong,
         }
 
 
@@ -73,9 +77,11 @@ def group_times(case: Case, units: Sequence[Unit], groups: Groups, margin: Margi
     # Shape (epochs, groups).
     epochs = np.stack([np.median(unit.rank_time_us[places].max(axis=1), axis=1) for unit in units])
     medians: Floats = np.median(epochs, axis=0)
-    ratios = epochs / _median_of_others(epochs) if len(groups) > 1 else None
+    ratios = _ratios(epochs) if len(groups) > 1 else None
     # One in twenty intervals would miss by chance; of many groups the worst is looked at.
     confidence = 1 - ALPHA / len(groups)
+    wrongs = np.array([unit.wrong for unit in units if unit.wrong is not None], dtype=np.int64)
+    wrong = wrongs.sum(axis=0)[places].sum(axis=1) if wrongs.size else None
     has_data = COLLECTIVES[case.op].has_data
     found = []
     for number in np.argsort(-medians, kind="stable"):
@@ -85,7 +91,8 @@ def group_times(case: Case, units: Sequence[Unit], groups: Groups, margin: Margi
         busbw = case.nbytes / median_us / 1e3 * case.busbw_factor if has_data and median_us > 0 else None
         slow = low is not None and len(units) >= FEWEST_EPOCHS and low > 1 + margin.of(median_us)
         ratio = None if mean is None else mean.estimate
-        found.append(GroupTimes(groups[number], median_us, busbw, ratio, low, high, slow))
+        own_wrong = None if wrong is None else int(wrong[number])
+        found.append(GroupTimes(groups[number], median_us, busbw, ratio, low, high, slow, own_wrong))
     return found
 
 
@@ -94,12 +101,31 @@ def groups_keys(found: Sequence[GroupTimes]) -> dict[str, Any]:
     if not found:
         return {"ngroups": 1, "groups": None, "groups_spread": None, "slow_groups": None}
     fastest_us = found[-1].median_us
+    # Whoever had wrong data is told in any case.
+    told = sorted(range(len(found)), key=lambda place: not found[place].wrong)[:MOST_GROUPS]
     return {
         "ngroups": len(found),
-        "groups": [group.to_json() for group in found[:MOST_GROUPS]],
+        "groups": [found[place].to_json() for place in sorted(told)],
         "groups_spread": found[0].median_us / fastest_us if fastest_us > 0 else None,
         "slow_groups": sum(group.slow for group in found),
     }
+
+
+def wrong_where(row: Mapping[str, Any]) -> str:
+    """In which groups of a row data were wrong: "in the group of ranks 2-3 of pairs"; empty if in none."""
+    bad = [group for group in row.get("groups") or () if group["wrong"]]
+    if not bad:
+        return ""
+    worst = max(bad, key=lambda group: group["wrong"])
+    more = f", and in {len(bad) - 1} more" if len(bad) > 1 else ""
+    return f"in the group of {rank_ranges(worst['ranks'])} of {row['topology']}{more}"
+
+
+def _ratios(epochs: Floats) -> Floats:
+    """Each group's time over the median of the others', shape as given; 0 where there is no such number."""
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratios: Floats = epochs / _median_of_others(epochs)
+    return np.where(np.isfinite(ratios), ratios, 0.0)
 
 
 def _median_of_others(epochs: Floats) -> Floats:

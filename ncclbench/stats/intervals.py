@@ -91,10 +91,12 @@ def log_mean(values: Sequence[float] | Floats) -> LogMean | None:
 
 
 def log_ratio(base: Floats, new: Floats) -> LogMean | None:
-    """new / base of values in pairs, both of shape (n,); None as for ``log_mean``."""
+    """new / base of values in pairs, both of shape (n,); None as for ``log_mean``, or beyond any number."""
     if not bool((base > 0).all() and (new > 0).all()):
         return None
-    return log_mean(new / base)
+    with np.errstate(over="ignore"):
+        ratios = new / base
+    return log_mean(ratios) if bool(np.isfinite(ratios).all()) else None
 
 
 def log_ratio_of_two(base: Sequence[float] | Floats, new: Sequence[float] | Floats) -> LogMean | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import median
 from typing import Any
@@ -25,7 +26,7 @@ def ratio(base: Sequence[float], new: Sequence[float]) -> dict[str, Any]:
     """new over base, paired by epoch: the geometric mean as ``ratio`` with ``ci_low`` and ``ci_high``."""
     found = log_ratio(np.array(base, dtype=float), np.array(new, dtype=float)) if len(base) > 1 else None
     if found is None:
-        alone = new[0] / base[0] if len(base) == 1 and base[0] > 0 else None
-        return {"ratio": alone, "ci_low": None, "ci_high": None}
+        alone = new[0] / base[0] if len(base) == 1 and base[0] > 0 else math.inf
+        return {"ratio": alone if math.isfinite(alone) else None, "ci_low": None, "ci_high": None}
     low, high = found.interval() if len(base) >= FEWEST_EPOCHS else (None, None)
     return {"ratio": found.estimate, "ci_low": low, "ci_high": high}

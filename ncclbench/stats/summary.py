@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ncclbench.plan.model import MARGIN_RATIO, MARGIN_US, Arm, Case
-from ncclbench.stats.groups import group_times, groups_keys, members_of
+from ncclbench.stats.groups import group_times, groups_keys, members_of, wrong_where
 from ncclbench.stats.intervals import Floats, LogMean, Margin, log_mean
 from ncclbench.stats.series import Series, series, warming
 from ncclbench.stats.shape import effective_n, two_modes
@@ -113,7 +113,7 @@ def summary_row(
         row["throttled"], row["throttled_ranks"] = held_back(units) or (None, None)
     if row["wrong"]:
         status = "wrong" if status == "ok" else status
-        reason = reason or f"{row['wrong']} wrong elements"
+        reason = reason or f"{row['wrong']} wrong elements {wrong_where(row)}".rstrip()
     elif units and not share_gpu:
         row |= _bandwidths(case, row["median_us"])
     return row | {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Literal
 
 import msgspec
@@ -163,20 +164,67 @@ class CrossedCell(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", t
 
     def impossible(self) -> str | None:
         """What cannot be in it; None where nothing is wrong."""
-        strange = [rank for rank in self.said if not (rank.isascii() and rank.isdigit())]
+        # Nor one of thousands of digits, which no number is made of.
+        strange = [
+            rank[:40] for rank in self.said if not (rank.isascii() and rank.isdigit() and len(rank) < 13)
+        ]
         return f"said: {strange[0]!r} is no rank" if strange else None
 
 
-def group_stranger(line: GroupsResult, nranks: int) -> str | None:
-    """The ranks in a line that a run of so many has not, in words; None where all are of it."""
-    if isinstance(line, GroupCosts) and line.nranks != nranks:
-        return f"it has readings of {line.nranks} ranks of {nranks}"
-    highest = -1
+class GroupsCheck:
+    """Whether the lines of a run can stand beside each other: each was measured once, in the same groups."""
+
+    def __init__(self, nranks: int, arms: Collection[str]) -> None:
+        """``nranks``: of the run; ``arms``: ids of its plan's."""
+        self._nranks = nranks
+        self._arms = arms
+        self._seen: set[tuple[object, ...]] = set()
+        # Of each cut: the ranks of a group by its number, and the number of its group by rank.
+        self._ranks: dict[str, dict[int, list[int]]] = {}
+        self._number: dict[str, dict[int, int]] = {}
+
+    def refusal(self, line: GroupsResult) -> str | None:
+        """Why the line cannot be of the run, in words; None where it can."""
+        if line.arm is not None and line.arm not in self._arms:
+            return f"arm {line.arm} is not in the plan"
+        if isinstance(line, ArmFound | LeftOut):
+            return None
+        if isinstance(line, GroupCosts) and line.nranks != self._nranks:
+            return f"it has readings of {line.nranks} ranks of {self._nranks}"
+        highest = max(_ranks_in(line), default=-1)
+        if highest >= self._nranks:
+            return f"rank {highest} of {self._nranks}"
+        key = _measured(line)
+        if key in self._seen:
+            return f"{' '.join(map(str, key))} is there twice"
+        self._seen.add(key)
+        return self._regrouped(line) if isinstance(line, GroupTimes) else None
+
+    def _regrouped(self, line: GroupTimes) -> str | None:
+        """Whether its group has other ranks than in an earlier line, or one of a neighbour's."""
+        if self._ranks.setdefault(line.topology, {}).setdefault(line.number, line.ranks) != line.ranks:
+            return f"group {line.number} of {line.topology} has other ranks than before"
+        numbers = self._number.setdefault(line.topology, {})
+        for rank in line.ranks:
+            if numbers.setdefault(rank, line.number) != line.number:
+                return f"rank {rank} is in two groups of {line.topology}"
+        return None
+
+
+def _ranks_in(line: GroupsResult) -> list[int]:
     if isinstance(line, GroupTimes):
-        highest = max(line.ranks)
-    elif isinstance(line, CrossedCell):
-        highest = max([-1, *line.crossing])
-    return f"rank {highest} of {nranks}" if highest >= nranks else None
+        return line.ranks
+    return [*line.crossing, *map(int, line.said)] if isinstance(line, CrossedCell) else []
+
+
+def _measured(line: GroupCosts | GroupTimes | CrossedCell) -> tuple[object, ...]:
+    """What is measured once in a run."""
+    tag = str(line.__struct_config__.tag)
+    if isinstance(line, GroupCosts):
+        return tag, line.kind, line.groups, line.way, line.arm, line.epoch
+    if isinstance(line, GroupTimes):
+        return tag, line.arm, line.nbytes, line.topology, line.number, line.epoch
+    return tag, line.order, line.arm, line.nbytes
 
 
 GroupsResult = ArmFound | LeftOut | GroupCosts | GroupTimes | CrossedCell

@@ -230,7 +230,9 @@ def _check_plan(plan: Plan) -> None:
         raise ValueError(f"its arms are {ids} and the base is {plan.base_arm!r}")
     for entry in plan.cases:
         _check_case(entry.case)
-    for topology, size in {(case.topology, case.nranks) for case in plan.planned}:
+    if WORLD.name in plan.groups:
+        raise ValueError(f"it has groups of {WORLD.name}, which is all ranks")
+    for topology, size in dict.fromkeys((case.topology, case.nranks) for case in plan.planned):
         _check_groups(plan, topology, size)
 
 

@@ -14,7 +14,7 @@ from ncclbench.errors import RequestError
 from ncclbench.plan.model import Plan
 from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
-from ncclbench.store.groups import GROUPS_LINES, group_stranger
+from ncclbench.store.groups import GROUPS_LINES, GroupsCheck
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
 from ncclbench.store.model import Printed, Run, Stop, Times, Unit
@@ -91,6 +91,8 @@ def _is_unlocked(folder: Path) -> bool:
 
 def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, Line]]:
     """Line numbers, from 1, and the decoded lines."""
+    if not os.path.isfile(path):  # opening a pipe would wait for who writes to it
+        raise RequestError(f"{path} is no file: name the folder that ncclbench wrote, or a copy of it")
     try:
         with path.open("rb") as file:
             for number, text in enumerate(file, 1):
@@ -116,6 +118,7 @@ class _Collector:
         self._open: dict[tuple[str, str, int, int], dict[int, SamplesLine]] = {}
         self._units: dict[tuple[str, str, int], Unit] = {}
         self._strangers: list[str] = []
+        self._groups = GroupsCheck(run.plan.nranks, self._arms)
         self._kind = str(run.meta.get("kind", "sweep"))
         # Iterations by rank, of each pass and operation of the free-running loop.
         self._loops: dict[tuple[int, str], dict[int, int]] = {}
@@ -153,7 +156,8 @@ class _Collector:
                 raise ValueError(f"it has times of {line.nranks} ranks of {run.plan.nranks}")
             if isinstance(line, P2P_LINES) and (strange := stranger(line, run.plan.nranks)):
                 raise ValueError(strange)
-            if isinstance(line, GROUPS_LINES) and (strange := group_stranger(line, run.plan.nranks)):
+            checks = self._groups if self._kind == "groups" else None
+            if checks and isinstance(line, GROUPS_LINES) and (strange := checks.refusal(line)):
                 raise ValueError(strange)
             run.results.append(line)
         elif isinstance(line, StopLine):

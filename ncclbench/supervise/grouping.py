@@ -104,6 +104,27 @@ class GroupsPlan:
         return {name: plan.groups.get(name, world) for name in names}
 
     @property
+    def at_once_sizes(self) -> list[int]:
+        """Bytes of the part "together", rising: those that were asked for, in whole elements."""
+        return sorted({case.nbytes for case in self.at_once.planned}) if self.at_once else []
+
+    @property
+    def left_out(self) -> list[LeftOut]:
+        """Cuts that are none of these ranks, and sizes that a cut does not take, each reason once."""
+        if self.at_once is None:
+            return []
+        found = []
+        for entry in self.at_once.cases:
+            # Of a cut that has no size at all no order of calling is tried either.
+            parts = ("together",) if entry.case.topology in self.cuts else ("together", "crossed")
+            asked = ",".join(part for part in parts if part in self.parts)
+            if entry.reason is not None and asked:
+                name, reason = entry.case.topology, entry.reason
+                said = reason if reason.startswith(name.partition(":")[0]) else f"{name}: {reason}"
+                found.append(LeftOut(part=asked, arm=None, reason=said[:2000]))
+        return list({(line.part, line.reason): line for line in found}.values())
+
+    @property
     def program(self) -> Program:
         """What the workers run."""
         arms = [[arm.id, arm.backend] for arm in self.arms]
@@ -152,6 +173,7 @@ class GroupsOrders:
     def together(self) -> Orders:
         """The part "together", in one launch: fresh groups for each epoch."""
         plan = self._plan
+        self._keep(plan.left_out)
         if plan.at_once is None or "together" not in plan.parts:
             return
         for epoch in range(plan.epochs):
@@ -159,7 +181,7 @@ class GroupsOrders:
             found = yield {"stage": "opening", "epoch": epoch, "arms": order}
             for index in sorted(found):
                 self._found(index, *found[index])
-            cases = [(index, nbytes) for index in self._here for nbytes in plan.sizes]
+            cases = [(index, nbytes) for index in self._here for nbytes in plan.at_once_sizes]
             for at in creation_order(len(cases), plan.seed, epoch):
                 yield from self._at_once(plan.at_once, epoch, *cases[at])
 

@@ -7,6 +7,7 @@ part in it. What cannot be cut so says why, and its cases are skipped with that 
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -21,6 +22,10 @@ Groups = tuple[tuple[int, ...], ...]
 
 _MOST_PARTS = 1 << 20
 _LARGEST_FILE_BYTES = 16 << 20
+# As the lines of a run can hold it.
+_LONGEST_NAME = 100
+# Of what stands in a file, in an error.
+_LONGEST_QUOTE = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,11 @@ def _parse_mesh(parameters: str) -> tuple[Cut, ...]:
     if at and chosen not in names:
         raise unknown("dimension of the mesh", chosen, names)
     text = ",".join(f"{name}={size}" for name, size in dims)
+    if len(f"mesh:{text}@{max(names, key=len)}") > _LONGEST_NAME:
+        raise RequestError(
+            f"topology mesh:{_quoted(text)} has a name of more than {_LONGEST_NAME} characters: "
+            "take shorter names, and leave out dimensions of 1"
+        )
     return tuple(
         Cut(f"mesh:{text}@{name}", _mesh_groups(dims, number), tuple(dims))
         for number, name in enumerate(names)
@@ -202,25 +212,13 @@ def _parse_file(parameters: str) -> tuple[Cut, ...]:
     if not parameters:
         raise RequestError("topology file: names no file: write it like file:groups.txt")
     path = Path(parameters)
-    try:
-        if path.stat().st_size > _LARGEST_FILE_BYTES:
-            raise RequestError(
-                f"{path} has more than {_LARGEST_FILE_BYTES >> 20} MiB: that is no list of groups"
-            )
-        lines = path.read_text("utf-8").splitlines()
-    except OSError as error:
-        raise RequestError(
-            f"{path} cannot be read ({error.strerror}): name a file with a group a line"
-        ) from None
-    except UnicodeError:
-        raise RequestError(f"{path} is no text: write a group a line, like 0-3") from None
-    groups = tuple(
-        _ranks(text, f"{path}, line {number}")
-        for number, line in enumerate(lines, 1)
-        if (text := line.partition("#")[0].strip())
-    )
-    _check_listed(groups, path)
+    groups = _listed(_lines(path), path)
     name = re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem) or "groups"
+    if len(f"file:{name}") > _LONGEST_NAME:
+        raise RequestError(
+            f"{_quoted(path.name)} has a name of more than {_LONGEST_NAME - len('file:')} characters, and "
+            "rows are called by it: name the file shorter"
+        )
 
     def placed(place: Placement) -> Groups | str:
         largest = max(map(max, groups))
@@ -231,16 +229,74 @@ def _parse_file(parameters: str) -> tuple[Cut, ...]:
     return (Cut(f"file:{name}", placed),)
 
 
-def _ranks(text: str, where: str) -> tuple[int, ...]:
+def _lines(path: Path) -> list[str]:
+    """What a file of groups holds.
+
+    Raises:
+        RequestError: it is no text file, cannot be read, or is too large.
+    """
+    try:
+        # Before it is opened: opening a pipe waits for who writes to it. Unlike Path's, it never raises.
+        if os.path.exists(path) and not os.path.isfile(path):
+            what = "folder" if path.is_dir() else "device or a pipe"
+            raise RequestError(f"{path} is a {what}: name a file with a group a line")
+        with path.open("rb") as file:
+            # Its size is not asked for: files of /proc have none.
+            content = file.read(_LARGEST_FILE_BYTES + 1)
+        if len(content) > _LARGEST_FILE_BYTES:
+            raise RequestError(
+                f"{path} has more than {_LARGEST_FILE_BYTES >> 20} MiB: that is no list of groups"
+            )
+        # Editors of another system put a mark in front.
+        return content.decode("utf-8-sig").splitlines()
+    except OSError as error:
+        raise RequestError(
+            f"{path} cannot be read ({error.strerror}): name a file with a group a line"
+        ) from None
+    except UnicodeError:
+        raise RequestError(f"{path} is no text: write a group a line, like 0-3") from None
+    except ValueError:  # a NUL in it
+        raise RequestError(f"{str(path)!r} cannot be read: no file can be called that") from None
+
+
+def _listed(lines: Sequence[str], path: Path) -> Groups:
+    """The groups in the lines of a file, none of whose ranks is in two."""
+    groups, room = [], _MOST_PARTS
+    for number, line in enumerate(lines, 1):
+        text = line.partition("#")[0].strip()
+        if text:
+            groups.append(_ranks(text, f"{path}, line {number}", room))
+            room -= len(groups[-1])
+    _check_listed(tuple(groups), path)
+    return tuple(groups)
+
+
+def _quoted(text: str) -> str:
+    """As it can stand in an error, however long it is."""
+    return text if len(text) <= _LONGEST_QUOTE else f"{text[:_LONGEST_QUOTE]}..."
+
+
+def _ranks(text: str, where: str, room: int) -> tuple[int, ...]:
+    """The ranks of one line.
+
+    Args:
+        room: how many there may be: of so many ranks some would be there twice, and no memory holds all that
+            short lines can name.
+    """
     ranks: list[int] = []
     for entry in re.split(r"[\s,]+", text.strip(" ,")):
         found = re.fullmatch(r"([0-9]{1,7})(?:-([0-9]{1,7}))?", entry)
         if found is None:
-            raise RequestError(f"{where}: {entry!r} is no rank: write ranks and ranges, like 0-3,8")
+            raise RequestError(f"{where}: {_quoted(entry)!r} is no rank: write ranks and ranges, like 0-3,8")
         first, last = int(found[1]), int(found[2] or found[1])
         if last < first or last >= _MOST_PARTS:
             raise RequestError(f"{where}: {entry!r} is no range of ranks: write it like 0-3")
         ranks += range(first, last + 1)
+        if len(ranks) > room:
+            raise RequestError(
+                f"{where}: more than {_MOST_PARTS:,} ranks up to here, so that some are there twice: "
+                "the groups of a cut share no rank"
+            )
     return tuple(sorted(ranks))
 
 

@@ -14,6 +14,7 @@ from ncclbench.stats.group_words import (
     crossed_said,
     leaks_said,
     most_groups,
+    wrong_said,
 )
 from ncclbench.terminal.columns import table
 from ncclbench.terminal.streams import one_line
@@ -44,7 +45,7 @@ def groups_lines(found: GroupsFound) -> list[str]:
         _at_once_lines(found.at_once),
         _crossed_lines(found.crossed),
         [
-            one_line(f"# left out: {line['part']} on {line['arm']}: {line['reason']}")
+            one_line(f"# left out: {line['part']} on {line['arm'] or 'any arm'}: {line['reason']}")
             for line in found.left_out
         ],
     )
@@ -54,9 +55,7 @@ def groups_lines(found: GroupsFound) -> list[str]:
 
 def sentences(found: GroupsFound) -> list[str]:
     """The answer: what was wrong first, then what each part found."""
-    said = []
-    if found.wrong:
-        said.append(f"WRONG DATA in {found.wrong} elements")
+    said = wrong_said(found)
     if found.leftover_processes:
         said.append(f"{found.leftover_processes} processes left behind")
     said += [cost_said(row, us_text) for row in most_groups(found.rows)]

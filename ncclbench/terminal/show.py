@@ -14,9 +14,9 @@ from ncclbench.plan.model import Case, Plan
 from ncclbench.store.model import Stop, Unit
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
-from ncclbench.terminal.table import Row, Table, group_title, rank_ranges
+from ncclbench.terminal.table import Row, Table, group_title
 from ncclbench.terminal.verdicts import verdict_lines
-from ncclbench.units import format_bytes, format_seconds
+from ncclbench.units import format_bytes, format_seconds, rank_ranges
 
 # A case costs its fences and checks, and about as much again for so many bytes: for the time left.
 _BYTES_LIKE_OVERHEAD = 2 << 20
@@ -227,8 +227,14 @@ def show_conclusion(
     wrong = [row for row in rows if row["wrong"]]
     lines = [] if as_json else verdict_lines(comparisons)
     if wrong:
+        # Imported when it is long loaded: see _show_rows.
+        from ncclbench.stats.groups import wrong_where
+
         lines.append(coloured(f"WRONG DATA in {len(wrong)} rows: their times mean nothing", "red", stream))
-        lines += [f"  {_row_name(row)}: {row['wrong']} wrong elements" for row in wrong[:_WRONG_ROWS_SHOWN]]
+        lines += [
+            f"  {_row_name(row)}: {row['wrong']} wrong elements {wrong_where(row)}".rstrip()
+            for row in wrong[:_WRONG_ROWS_SHOWN]
+        ]
         if len(wrong) > _WRONG_ROWS_SHOWN:
             lines.append(f"  and {len(wrong) - _WRONG_ROWS_SHOWN} more rows")
     if report is not None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.plan.model import Case, Plan
 from ncclbench.tables.modes import MODES
-from ncclbench.units import format_us, runs_of
+from ncclbench.units import format_us, rank_ranges
 
 Row = Mapping[str, Any]
 
@@ -65,14 +65,6 @@ def group_title(case: Case) -> str:
     form = f"{'async, ' if case.async_op else ''}{'in place' if case.in_place else 'out of place'}"
     meaning = MODES[case.mode].description.split("; ")[0]
     return f"# {' '.join(words)} ({form}) - {meaning}"
-
-
-def rank_ranges(ranks: Sequence[int]) -> str:
-    """``rank 3``, ``ranks 0-7`` or ``ranks 0, 2-4``."""
-    ranges = runs_of(ranks)
-    texts = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
-    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-    return f"rank{'' if single else 's'} {', '.join(texts)}"
 
 
 def _columns(plan: Plan) -> list[Column]:

@@ -20,6 +20,7 @@ from ncclbench.stats.group_words import (
     headline,
     leaks_said,
     most_groups,
+    wrong_said,
 )
 from ncclbench.units import format_bytes
 
@@ -74,9 +75,7 @@ def _block(source: Source, number: int) -> dict[str, Any]:
 
 def _headline(source: Source, found: GroupsFound) -> tuple[str, str]:
     """Tone, and the answer in a few words."""
-    said = []
-    if found.wrong:
-        said.append(f"WRONG DATA in {count_text(found.wrong, 'element')}")
+    said = wrong_said(found)
     if found.leftover_processes:
         said.append(f"{count_text(found.leftover_processes, 'process', 'processes')} left behind")
     said.append(headline(found, time_text))

@@ -14,6 +14,7 @@ from ncclbench.report.model import Report, Row, Source, good_rows, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.stopping import precision_lines
 from ncclbench.report.text import count_text, list_text, rate_text, time_text
+from ncclbench.stats.groups import wrong_where
 from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.tables.modes import BANDWIDTH_MODES, LATENCY_MODES
@@ -115,7 +116,12 @@ def _place(source: Source) -> str:
 
 def _places(source: Source, status: str) -> str:
     rows = [row for row in source.rows if row["status"] == status]
-    return list_text([f"{row['op']} {format_bytes(row['nbytes'])} on {row['arm']}" for row in rows])
+    return list_text([_place_of(row) for row in rows])
+
+
+def _place_of(row: Row) -> str:
+    """The row in a few words, and of a cut which group it was: "all_reduce 1K on gloo"."""
+    return f"{row['op']} {format_bytes(row['nbytes'])} on {row['arm']} {wrong_where(row)}".rstrip()
 
 
 def _reasons(source: Source, status: str) -> str:
