@@ -28,6 +28,8 @@ from ncclbench.tables.topologies import Placement
 from ncclbench.worker.meeting import CONNECT_S, StorePlace, connect
 
 _LAST_BARRIER_S = 15.0
+# Where the run has failed: some may be gone without a word, and the rest has been told.
+_FAILED_BARRIER_S = 5.0
 # Of all supervisors together, while they wait: a store answers some ten thousand a second.
 _LOOKS_PER_S = 20_000
 # A rank's death makes all others fail: if each read what each has told, the store would not get through.
@@ -182,16 +184,17 @@ class Rendezvous:
             return
         # A rank 0 that was killed has taken the store with it.
         with contextlib.suppress(RuntimeError):
+            limit_s = _FAILED_BARRIER_S if self.failed() else _LAST_BARRIER_S
             self._store.add("left", 1)
-            self._await_count("left", self._store.add(_INTRODUCED, 0))
+            self._await_count("left", self._store.add(_INTRODUCED, 0), limit_s)
             if self.rank == 0:
-                self._await_count("gone", self._store.add("left", 0) - 1)
+                self._await_count("gone", self._store.add("left", 0) - 1, limit_s)
             else:
                 self._store.add("gone", 1)
 
-    def _await_count(self, key: str, wanted: int) -> None:
-        """Return when so many have been counted, or after the time of the last barrier."""
-        deadline = time.monotonic() + _LAST_BARRIER_S
+    def _await_count(self, key: str, wanted: int, limit_s: float) -> None:
+        """Return when so many have been counted, or after so long."""
+        deadline = time.monotonic() + limit_s
         while self._store.add(key, 0) < wanted and time.monotonic() < deadline:
             time.sleep(self.pause_s(0.05))
 
