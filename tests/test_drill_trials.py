@@ -51,7 +51,8 @@ def test_hang_is_seen_by_silence_alone() -> None:
     assert_recovered(trial)
     first = trial.phases_ms["first_notice"]
     assert first is not None
-    assert 800 <= first < 3000
+    # Clocks of two processes, a fraction of a millisecond apart.
+    assert 795 <= first < 3000
 
 
 def test_nobody_does_anything() -> None:

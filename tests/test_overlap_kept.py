@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from overlap_fixtures import make_overlap, make_skip, make_times, written
 
@@ -96,6 +96,7 @@ ANY_NUMBER = st.one_of(
 )
 
 
+@example(at=2, key="arm", value="\r", times=[4, "", None, None])
 @given(
     at=st.integers(0, len(LINES) - 1),
     key=st.sampled_from(["op", "nbytes", "arm", "compute", "free_sms", "length", "epoch", "wrong", "order"]),

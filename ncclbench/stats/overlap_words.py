@@ -15,16 +15,18 @@ Row = Mapping[str, Any]
 
 
 def sentences(run: Run, rows: Sequence[Row] | None = None) -> list[str]:
-    """A sentence for each backend and mode: how much is hidden, or why that is no figure here."""
+    """A line for each backend and mode: how much is hidden, or why that is no figure here."""
     rows = overlap_rows(run) if rows is None else rows
     kinds = dict.fromkeys((row["backend"], row["mode"]) for row in rows)
-    return [
+    said = (
         _sentence(
             carrier(run, backend) + (" in a CUDA graph" if mode == "graph" else ""),
             [row for row in rows if (row["backend"], row["mode"]) == (backend, mode)],
         )
         for backend, mode in kinds
-    ]
+    )
+    # Names come from a file, and may hold what ends a line.
+    return [" ".join(sentence.split()) for sentence in said]
 
 
 def with_controls(rows: Iterable[Row]) -> list[tuple[Row, Row | None]]:
