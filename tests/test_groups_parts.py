@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from groups_fixtures import MIB, make_cell, make_costs, make_reading, make_results, make_times
+from groups_fixtures import MIB, make_cell, make_costs, make_groups, make_reading, make_results, make_times
 
 from ncclbench.cells.crossing import cannot_end, who_crosses
 from ncclbench.errors import RequestError
@@ -144,6 +144,11 @@ class TestRows:
         assert (base["base"], base["ratio"]) == ("gloo", None)
         assert (new["base"], new["ratio"]) == ("gloo", pytest.approx(2.0))
         assert new["ratio_ci_low"] == pytest.approx(2.0) == new["ratio_ci_high"]
+
+    def test_the_base_is_the_arm_asked_for_first_whichever_was_measured_first(self) -> None:
+        lines = [make_costs(8, epoch, arm=arm) for arm in ("gloo#2", "gloo") for epoch in range(3)]
+        rows = groups_of(make_groups(results=lines).results_by_arm).rows
+        assert [(row["arm"], row["base"]) for row in rows] == [("gloo", "gloo"), ("gloo#2", "gloo")]
 
     def test_what_stays_is_of_the_worst_rank_and_is_said(self) -> None:
         readings = {moment: make_reading() for moment in MOMENTS}

@@ -327,7 +327,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     from ncclbench.stats.group_costs import groups_of
     from ncclbench.terminal.groups import groups_lines, sentences
 
-    found = groups_of(run.results)
+    found = groups_of(run.results_by_arm)
     if ended is None and found.is_empty:
         raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
     report, ended = write_page(run, ended)

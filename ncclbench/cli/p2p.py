@@ -254,7 +254,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     from ncclbench.stats.p2p import p2p_of
     from ncclbench.terminal.p2p import p2p_lines, sentences
 
-    found = p2p_of(run.results)
+    found = p2p_of(run.results_by_arm)
     if ended is None and found.is_empty:
         raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
     report, ended = write_page(run, ended)

@@ -238,6 +238,12 @@ class Run:
     problems: list[str] = field(default_factory=list)
 
     @property
+    def results_by_arm(self) -> list[Result]:
+        """The results in the order in which their arms were asked for: they were measured in turns."""
+        places = {arm.id: place for place, arm in enumerate(self.plan.arms)}
+        return sorted(self.results, key=lambda line: places.get(getattr(line, "arm", None) or "", -1))
+
+    @property
     def is_imported(self) -> bool:
         """Whether another tool measured it, so that only means are known."""
         return self.meta.get("kind") == "import"

@@ -54,7 +54,7 @@ PANEL = Panel(
 
 
 def _block(source: Source, number: int) -> dict[str, Any]:
-    found = groups_of(source.run.results)
+    found = groups_of(source.run.results_by_arm)
     tone, words = _headline(source, found)
     figure = costs_figure(found.rows, f"group-costs-{number}")
     return {

@@ -45,7 +45,7 @@ PANEL = Panel(
 
 
 def _block(source: Source, number: int) -> dict[str, Any]:
-    found = p2p_of(source.run.results)
+    found = p2p_of(source.run.results_by_arm)
     tone, headline = _headline(source, found)
     figures = (
         latency_figure(found.rows, f"p2p-latency-{number}"),
