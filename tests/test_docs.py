@@ -165,6 +165,8 @@ def put_in(block: Block, checkout: Path) -> None:
     file.write_text("".join([before, *parts, after]), encoding="utf-8")
 
 
+# Some pages run a dozen commands.
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE)
 def test_examples_run(page: Path, tmp_path: Path) -> None:
     checkout, here = tmp_path / "checkout", tmp_path / "here"

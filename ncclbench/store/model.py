@@ -241,7 +241,12 @@ class Run:
     def results_by_arm(self) -> list[Result]:
         """The results in the order in which their arms were asked for: they were measured in turns."""
         places = {arm.id: place for place, arm in enumerate(self.plan.arms)}
-        return sorted(self.results, key=lambda line: places.get(getattr(line, "arm", None) or "", -1))
+
+        def place(line: Result) -> int:
+            arm = getattr(line, "arm", None)
+            return -1 if arm is None else places.get(arm, len(places))
+
+        return sorted(self.results, key=place)
 
     @property
     def is_imported(self) -> bool:
