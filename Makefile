@@ -12,6 +12,7 @@ OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py pattern
 # compute, so two at a time are faster even on two cores.
 PYTEST_ARGS ?=
 PYTEST_WORKERS ?= 2
+BENCH_ARGS ?=
 
 RUN := $(VENV)/bin
 PIP_INSTALL := -m pip install --disable-pip-version-check
@@ -45,8 +46,8 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 	@$(RUN)/ruff format --check .
 	@$(RUN)/mypy
 
-bench: $(VENV)/.installed-dev ## the figures of docs/performance.md
-	@for script in benchmarks/[a-z]*.py; do echo "$$script"; $(RUN)/python $$script || exit; done
+bench: $(VENV)/.installed-dev ## every bar of docs/performance.md, measured anew: hours; BENCH_ARGS="--quick" takes minutes
+	@$(RUN)/python benchmarks/bars.py $(BENCH_ARGS)
 
 constraints: $(VENV)/.installed ## write constraints.txt anew: the newest versions that go together
 	@$(RUN)/python .ci/constraints > $(VENV)/constraints.txt

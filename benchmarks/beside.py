@@ -20,12 +20,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from _bar import tell
 from emulated import Cluster
 
 _RATE_MBIT = 10.0
 _LIMIT_S = 200.0
 _KERNELS = ("fma", "triad", "gemm")
 _HIDDEN_BAR, _SERIAL_BAR = 0.9, 0.1
+# One-sided copies over broadcast, of time.
+_WEIGHTS_BAR = 0.5
 
 
 def _overlap(folder: Path, compute: str) -> list[dict[str, Any]]:
@@ -65,13 +68,22 @@ def main() -> None:
                 f"serial {serial['efficiency']:.3f}, load {load:.1f}",
                 flush=True,
             )
-        print(f"overlap: {good} of {asked.runs} as asked")
+        tell("overlap", f"{good} of {asked.runs} as asked", good == asked.runs)
         document = _transport(Path(temporary) / "weights", asked.weights)
     print(document["message"])
     for row in document["rows"]:
         print(
             {key: row.get(key) for key in ("way", "arm", "total_us", "ratio", "ci_low", "ci_high", "verdict")}
         )
+    one_sided = [row for row in document["rows"] if row["way"] in ("read", "write") and row.get("ratio")]
+    tell(
+        "weights",
+        ", ".join(
+            f"{row['way']} {row['ratio']:.2f}x [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
+            for row in one_sided
+        ),
+        bool(one_sided) and all(row["ci_high"] <= _WEIGHTS_BAR for row in one_sided),
+    )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 
+from _bar import tell
+
+_HELP_BAR_S, _SWEEP_BAR_S, _PAGE_BAR_BYTES = 0.150, 7.4, 2_200_000
 NCCLBENCH = (sys.executable, "-m", "ncclbench")
 SWEEP = ("sweep", "--ops", "all_reduce,broadcast", "--modes", "isolated", "--nproc-per-node", "2")
 LARGEST_BYTES = 64 << 20
@@ -72,9 +75,8 @@ def main() -> None:
     if options.bare:
         bare_loop()
     helped = [seconds([*NCCLBENCH, "--help"]) for _ in range(4 * options.rounds)]
-    print(
-        f"ncclbench --help: best {min(helped) * 1e3:.0f} ms, median {statistics.median(helped) * 1e3:.0f} ms"
-    )
+    median_s = statistics.median(helped)
+    tell("help", f"best {min(helped) * 1e3:.0f} ms, median {median_s * 1e3:.0f} ms", median_s < _HELP_BAR_S)
     swept, bare = [], []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(options.rounds):
@@ -82,10 +84,11 @@ def main() -> None:
             bare.append(seconds([sys.executable, __file__, "--bare"]))
         report_bytes = (Path(folder) / "0" / "report.html").stat().st_size
     ratios = [ours / theirs for ours, theirs in zip(swept, bare, strict=True)]
-    print(f"48-row sweep: best {min(swept):.1f} s, median {statistics.median(swept):.1f} s")
     print(f"bare loop, means of 20: best {min(bare):.1f} s, median {statistics.median(bare):.1f} s")
     print(f"ratio of the two, round by round: {', '.join(f'{ratio:.2f}' for ratio in ratios)}")
-    print(f"report of the 48 rows: {report_bytes / 1e6:.2f} MB")
+    median_s = statistics.median(swept)
+    tell("sweep", f"best {min(swept):.1f} s, median {median_s:.1f} s", median_s <= _SWEEP_BAR_S)
+    tell("page size", f"{report_bytes / 1e6:.2f} MB for 48 rows", report_bytes < _PAGE_BAR_BYTES)
 
 
 if __name__ == "__main__":

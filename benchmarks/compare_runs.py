@@ -19,6 +19,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+from _bar import tell
 
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Plan
@@ -127,10 +128,8 @@ def main() -> None:
             seconds, cost = measured("compare", str(base), str(new), *extra)
             peak_bytes = cost["peak_KiB"] * 1024
             met = seconds < BAR_S and peak_bytes < BAR_BYTES and not cost["torch"]
-            print(
-                f"{name:20} {seconds:5.2f} s, {peak_bytes / 1e6:4.0f} MB, "
-                f"torch {'imported' if cost['torch'] else 'not imported'}: {'met' if met else 'NOT MET'}"
-            )
+            torch = "imported" if cost["torch"] else "not imported"
+            tell(name, f"{seconds:.2f} s, {peak_bytes / 1e6:.0f} MB, torch {torch}", met)
 
 
 if __name__ == "__main__":

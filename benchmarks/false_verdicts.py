@@ -16,6 +16,7 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+from _bar import tell
 from _trials import Comparison, judged_alone, rate, sweep_twins
 from scipy.stats import ttest_ind
 
@@ -79,8 +80,7 @@ def main() -> None:
     print(f"mean of {TWENTY}, then mean of {TWENTY}, 5 % threshold: different in {rate(apart, naive)}")
     print(f"Welch's t test on the same twenties: different in {rate(different, naive)}")
     bar = 15 * total // 200
-    met = "met" if false <= bar else "NOT met"
-    print(f'"faster" or "slower": {rate(false, total)}; the bar is {bar}: {met}')
+    tell("a/a", f'"faster" or "slower" in {rate(false, total)}', false <= bar)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from _bar import tell
 from _trials import Comparison, epoch_values, judged_alone, rate, sweep_twins
 
 from ncclbench.compare.paired import CORRELATED
@@ -91,7 +92,7 @@ def main() -> None:
             )
         hits = sum(comparison.word == "slower" for comparison in comparisons)
         bar = 45 * len(comparisons) // 50
-        print(f"  {hits} found, the bar is {bar}: {'met' if hits >= bar else 'NOT met'}")
+        tell(f"a/b {format_bytes(nbytes)}", f'"slower" in {rate(hits, len(comparisons))}', hits >= bar)
 
 
 if __name__ == "__main__":

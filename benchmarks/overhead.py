@@ -21,6 +21,7 @@ from datetime import timedelta
 import numpy as np
 import torch
 import torch.distributed as dist
+from _bar import inside, tell
 
 from ncclbench.stats.intervals import log_mean
 from ncclbench.tables.collectives import COLLECTIVES
@@ -100,11 +101,10 @@ def work(rank: int, nranks: int, port: int, board: Board, epochs: int) -> None:
             mean = log_mean(np.array(ratios))
             assert mean is not None
             low, high = mean.interval()
-            inside = "inside" if low >= 0.98 and high <= 1.02 else "NOT inside"
-            print(
-                f"all_reduce {format_bytes(nbytes):>4}: {mean.estimate:.4f} [{low:.4f}, {high:.4f}] "
-                f"over {epochs} epochs, {inside} [0.98, 1.02]",
-                flush=True,
+            tell(
+                f"overhead {format_bytes(nbytes)}",
+                f"{mean.estimate:.4f} [{low:.4f}, {high:.4f}] over {epochs} epochs",
+                inside(low, high, 0.98, 1.02),
             )
     dist.destroy_process_group()
 

@@ -20,8 +20,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from _bar import tell
+
 SAMPLES = 1_000_000
 ARMS = ("gloo", "gloo#2")
+_BAR_S, _BAR_MB = 10.0, 1000.0
 
 
 def write_run(folder: Path, nranks: int, iters: int, epochs: int) -> None:
@@ -155,8 +158,12 @@ def main() -> None:
         size = (folder / "samples.jsonl").stat().st_size
         print(f"samples.jsonl: {size / 1e6:.1f} MB for {SAMPLES:,} samples, {size / SAMPLES:.1f} bytes each")
         read = subprocess.run([*itself, "--read", str(folder)], check=True, stdout=subprocess.PIPE, text=True)
-        for name, value in json.loads(read.stdout).items():
+        found = json.loads(read.stdout)
+        for name, value in found.items():
             print(f"{name:12} {value:8.2f}")
+        took_s = sum(value for name, value in found.items() if name.endswith("_s"))
+        met = took_s < _BAR_S and found["peak_MB"] < _BAR_MB
+        tell("a million samples", f"{took_s:.1f} s, {found['peak_MB']:.0f} MB", met)
 
 
 if __name__ == "__main__":

@@ -21,9 +21,16 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from _bar import tell
+
+# Seconds and bytes of the command `plan`; of reading a run of 48 cases, and the bytes of its page.
+_PLAN_BAR_S, _PLAN_BAR_MB = 2.0, 300.0
+_READ_BAR_S, _READ_BAR_MB, _PAGE_BAR_MB = 60.0, 2000.0, 2.5
 LOCAL_RANKS = 8
 RANKS = (64, 256, 1024, 16_384)
 SLOW_HOST, SLOWER = 3, 1.3
+# Meeting, assignment, a look at the others, the last barrier.
+LAUNCH_PARTS = 4
 EVERYTHING = ((), ("--ops", "all"), ("--topologies", "all"), ("--ops", "all", "--topologies", "all"))
 PLAN = ("plan", "--backends", "gloo", "--nproc-per-node", str(LOCAL_RANKS), "--json")
 
@@ -119,17 +126,20 @@ def rank_work(nranks: int) -> dict[str, float]:
     return worst
 
 
-def store_traffic(nranks: int) -> None:
-    """Operations and bytes of each part of a launch."""
+def store_traffic(nranks: int) -> int:
+    """Print operations and bytes of each part of a launch; how many operations a rank other than 0 makes."""
     from _counting_store import Simulation
 
     simulation = Simulation(plan_of(nranks, "all"), LOCAL_RANKS)
-    for part in simulation.run():
+    parts = simulation.run()
+    for part in parts:
         print(
             f"  {part.what:20} operations, bytes: rank 0 {part.leader[0]:7,}, {part.leader[1]:10,}; "
             f"another {part.other[0]:3}, {part.other[1]:6,}; all {part.operations:9,}, {part.nbytes:11,}"
         )
     print(f"  all together look {simulation.looks_per_s():,.0f} times a second where they wait")
+    # What comes after the launch itself is what deaths and hangs make of it.
+    return sum(part.other[0] for part in parts[:LAUNCH_PARTS])
 
 
 def gather_unit(nranks: int, iters: int = 7) -> dict[str, float]:
@@ -325,9 +335,17 @@ def main() -> None:
 def _show(part: str, nranks: int) -> None:
     if part == "plan":
         for more in EVERYTHING:
-            print(f"  {' '.join(['plan', *more])}: {_listed(make_plan(nranks, *more))}", flush=True)
+            found = make_plan(nranks, *more)
+            print(f"  {' '.join(['plan', *more])}: {_listed(found)}", flush=True)
+            if nranks == max(RANKS) and more in (EVERYTHING[0], EVERYTHING[-1]):
+                met = found["took_s"] < _PLAN_BAR_S and found["peak_MB"] < _PLAN_BAR_MB
+                name = "plan of all" if more else "plan"
+                tell(name, f"{found['took_s']:.1f} s, {found['peak_MB']:.0f} MB", met)
     elif part == "store":
-        store_traffic(nranks)
+        mine = store_traffic(nranks)
+        if nranks == max(RANKS):
+            few = store_traffic(min(RANKS))
+            tell("store", f"{few} operations a rank at {min(RANKS)} ranks, {mine} at {nranks:,}", mine <= few)
     elif part == "rank":
         texts = [f"{what} {1e3 * took:.1f} ms" for what, took in rank_work(nranks).items()]
         print(f"  a rank: {', '.join(texts)}")
@@ -335,7 +353,12 @@ def _show(part: str, nranks: int) -> None:
         print(f"  gather: {_listed(gather_unit(nranks))}")
     else:
         with tempfile.TemporaryDirectory() as scratch:
-            print(f"  run: {_listed(aggregate(nranks, Path(scratch) / 'run'))}")
+            found = aggregate(nranks, Path(scratch) / "run")
+            print(f"  run: {_listed(found)}")
+        if nranks == max(RANKS):
+            measured = f"{found['total_s']:.0f} s, {found['peak_MB']:.0f} MB, page {found['page_MB']:.2f} MB"
+            met = found["total_s"] < _READ_BAR_S and found["peak_MB"] < _READ_BAR_MB
+            tell("16,384 ranks read", measured, met and found["page_MB"] < _PAGE_BAR_MB)
 
 
 def _listed(found: dict[str, float]) -> str:

@@ -26,6 +26,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
+from _bar import tell
 from emulated import GOODPUT, Cluster, Job
 from searching import acting_at, lines_of_passes
 
@@ -243,6 +244,7 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="no --quick")
     parser.add_argument("--no-bars", action="store_true", help="leave out seconds and rates on four hosts")
     asked = parser.parse_args()
+    right = trials = 0
     print(f"# {'fault':<24}{'factor':>7}" + "".join(f"{name:>9}" for name in OUTCOMES), flush=True)
     for name in asked.kinds.split(","):
         for factor in (1.0,) if name == "healthy" else map(float, asked.factors.split(",")):
@@ -252,6 +254,8 @@ def main() -> None:
                 trial = draw(KINDS[name], factor, chance)
                 found, answer, _ = attempt(KINDS[name], trial, asked.full)
                 counts[found] += 1
+                trials += 1
+                right += found == "right"
                 if found != "right":
                     print(f"#   {trial}, {load()}: {found}: {answer['message']}", file=sys.stderr, flush=True)
             print(
@@ -260,6 +264,7 @@ def main() -> None:
                 + f"   {load()}",
                 flush=True,
             )
+    tell("suspects named", f"{right} of {trials} rightly", right == trials)
     if not asked.no_bars:
         bars()
 
@@ -269,14 +274,11 @@ def bars() -> None:
     four = Trial(4, (2, 0, 1), 200.0, 4.0)
     for words, full, bar_s in (("--quick", False, _QUICK_BAR_S), ("in full", True, _FULL_BAR_S)):
         _, _, seconds = attempt(KINDS["slow host"], four, full)
-        print(f"# suspects {words} on 4 hosts: {seconds:.1f} s (bar: {bar_s:.0f}), {load()}", flush=True)
+        tell(f"suspects {words}", f"{seconds:.1f} s, {load()}", seconds <= bar_s)
     for name in ("healthy", "slow host"):
         furthest, seconds = rates(four, KINDS[name])
-        print(
-            f"# matrix on 4 hosts, {name}: every link within {furthest:.1%} of its goodput "
-            f"(bar: {_RATE_BAR:.0%}), {seconds:.1f} s, {load()}",
-            flush=True,
-        )
+        measured = f"every link within {furthest:.1%} of its goodput, {seconds:.1f} s, {load()}"
+        tell(f"matrix, {name}", measured, furthest <= _RATE_BAR)
 
 
 if __name__ == "__main__":
