@@ -195,7 +195,7 @@ def end(process: subprocess.Popen[str]) -> None:
 
 
 def run(bench: Bench, words: Sequence[str], limit_s: float, result: Result) -> None:
-    """Run a command to its end or to ``limit_s`` and fill ``result``; its output goes to stderr as it comes."""
+    """Run a command to its end or to ``limit_s`` and fill ``result``; output goes to stderr as it comes."""
     process = subprocess.Popen(
         [sys.executable, *words],
         stdout=subprocess.PIPE,
