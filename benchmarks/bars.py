@@ -152,6 +152,11 @@ BENCHES = (
         quick=script("recovery.py", "--trials", "2"),
     ),
     Bench(
+        tests("tests/test_drill_leaks.py", "--drills", "100"),
+        {"drills": "100 in a row leave nothing"},
+        quick=tests("tests/test_drill_leaks.py", "--drills", "5"),
+    ),
+    Bench(
         script("beside.py"),
         {
             "overlap": "0.9 or more hidden, under 0.1 one after the other, in 10 of 10",

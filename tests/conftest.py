@@ -25,6 +25,11 @@ _LAUNCHER = {
 _OTHERS = {"MAKEFLAGS", "MAKELEVEL", "MFLAGS", "FORCE_COLOR", "NO_COLOR", "COLUMNS", "LINES"}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """How often what `make bench` asks for a hundred times is done in a test."""
+    parser.addoption("--drills", type=int, default=15, help="in a row, in tests/test_drill_leaks.py")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests that want such a variable set it themselves. No calibration of this machine is found or made."""

@@ -10,7 +10,7 @@ import pytest
 from emulated import Cluster
 from sweeping import lines, run, wait_until
 
-pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(240)]
 
 SWEEP = ("-m", "ncclbench", "sweep", "--ops", "all_reduce", "--sizes", "8,64K", "--modes", "isolated")
 

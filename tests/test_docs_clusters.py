@@ -192,7 +192,7 @@ def check(folder: Path, launcher: str) -> None:
     assert len(meta["environment"]["ranks"]) == 4
 
 
-@pytest.mark.live
+@pytest.mark.full
 def test_torchrun_as_written(cluster: Cluster, environment: dict[str, str], tmp_path: Path) -> None:
     argv = in_shell(as_run_here(BLOCKS["torchrun"]))
     done: JobOutcome = cluster.run_everywhere(argv, _LIMIT_S, environment)
@@ -200,7 +200,7 @@ def test_torchrun_as_written(cluster: Cluster, environment: dict[str, str], tmp_
     check(tmp_path, "torchrun")
 
 
-@pytest.mark.live
+@pytest.mark.full
 def test_srun_as_written(cluster: Cluster, environment: dict[str, str], tmp_path: Path) -> None:
     cluster.require("srun")
     done = cluster.run(0, in_shell(as_run_here(BLOCKS["srun"])), _LIMIT_S, environment | SLURM_ENV)
@@ -208,7 +208,7 @@ def test_srun_as_written(cluster: Cluster, environment: dict[str, str], tmp_path
     check(tmp_path, "srun")
 
 
-@pytest.mark.live
+@pytest.mark.full
 def test_sbatch_as_written(cluster: Cluster, environment: dict[str, str], tmp_path: Path) -> None:
     cluster.require("srun")
     (tmp_path / "sweep.sbatch").write_text(as_run_here(BLOCKS["sbatch"]))
@@ -219,7 +219,7 @@ def test_sbatch_as_written(cluster: Cluster, environment: dict[str, str], tmp_pa
     check(tmp_path, "srun")
 
 
-@pytest.mark.live
+@pytest.mark.full
 def test_mpirun_as_written(cluster: Cluster, environment: dict[str, str], tmp_path: Path) -> None:
     cluster.require("mpirun")
     here = shlex.join(mpirun_options(cluster.names, 2, environment))
@@ -229,7 +229,7 @@ def test_mpirun_as_written(cluster: Cluster, environment: dict[str, str], tmp_pa
     check(tmp_path, "mpirun")
 
 
-@pytest.mark.live
+@pytest.mark.full
 def test_the_manifests_command_with_what_the_operator_sets(
     cluster: Cluster, manifest: Any, tmp_path: Path
 ) -> None:

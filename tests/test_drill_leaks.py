@@ -45,13 +45,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.full
-def test_five_leave_nothing(temporary: Path) -> None:
-    for trial in in_a_row(5, temporary):
-        assert_recovered(trial)
-
-
-@pytest.mark.full
 @pytest.mark.timeout(1500)
-def test_a_hundred_leave_nothing(temporary: Path) -> None:
-    for trial in in_a_row(100, temporary):
+def test_drills_in_a_row_leave_nothing(temporary: Path, pytestconfig: pytest.Config) -> None:
+    for trial in in_a_row(pytestconfig.getoption("--drills"), temporary):
         assert_recovered(trial)

@@ -25,8 +25,8 @@ from metering import Meter, Pair, mbit_per_s
 from sweeping import run, wait_until
 from tools import require_tool
 
-# Two cores carry every host: nothing may run beside these.
-pytestmark = pytest.mark.live
+# Of those that read rates: two cores carry every host, and nothing may run beside them.
+live = pytest.mark.live
 
 RATE = 200.0
 _TOLERANCE = 0.03
@@ -93,6 +93,7 @@ FAULTS = {
 }
 
 
+@live
 @pytest.mark.parametrize("name", FAULTS)
 def test_pairs_read_the_rates_they_are_given(name: str, meter: Meter) -> None:
     fault = FAULTS[name]
@@ -101,6 +102,7 @@ def test_pairs_read_the_rates_they_are_given(name: str, meter: Meter) -> None:
     assert found == {pair: goodput(rate) for pair, rate in fault.expected.items()}
 
 
+@live
 def test_a_slow_uplink_between_switches_is_shared_by_their_hosts(meter: Meter) -> None:
     meter.cluster.set_uplink(1, 80)
     for within in ((0, 1), (3, 2)):
@@ -110,6 +112,7 @@ def test_a_slow_uplink_between_switches_is_shared_by_their_hosts(meter: Meter) -
     assert read(meter, 80, (0, 2), (1, 3)) == goodput(80)
 
 
+@live
 def test_a_link_degrades_while_it_is_used(meter: Meter) -> None:
     answer = meter.ask((0, 3), messages=8)
     time.sleep(0.6)
@@ -120,6 +123,7 @@ def test_a_link_degrades_while_it_is_used(meter: Meter) -> None:
     assert mbit_per_s(min(seconds[-2:])) == goodput(80)
 
 
+@live
 def test_ranks_of_one_host_share_its_slow_uplink(tmp_path: Path) -> None:
     with Cluster(2, 80) as cluster:
         meter = Meter(cluster, tmp_path, nproc_per_host=2)
@@ -136,6 +140,7 @@ print(json.dumps([socket.gethostname(), [socket.gethostbyname(name) for name in 
 """
 
 
+@pytest.mark.full
 def test_hosts_have_names_of_their_own_and_know_each_other() -> None:
     here = os.uname().nodename
     with Cluster(3) as cluster:
@@ -144,6 +149,7 @@ def test_hosts_have_names_of_their_own_and_know_each_other() -> None:
     assert os.uname().nodename == here
 
 
+@pytest.mark.full
 def test_a_command_has_its_variables_its_folder_and_its_exit_code(tmp_path: Path) -> None:
     with Cluster(2) as cluster:
         done = cluster.run(1, ("sh", "-c", 'pwd; echo "$WORD" >&2; exit 7'), 20, env={"WORD": "hello"})
@@ -168,6 +174,7 @@ while True:
 """
 
 
+@pytest.mark.full
 def test_clusters_at_the_same_time_do_not_meet() -> None:
     with Cluster(2) as one, Cluster(2) as other:
         jobs = [cluster.start(1, ("-c", _LISTEN)) for cluster in (one, other)]
@@ -185,6 +192,7 @@ time.sleep(1000)
 """
 
 
+@pytest.mark.full
 def test_at_the_deadline_everything_is_killed_and_the_cluster_goes_on() -> None:
     with Cluster(2) as cluster:
         with pytest.raises(TimeoutError, match=r"processes \[0, 1\] of 2 were not done in 1 s.*\nup\n"):
@@ -204,6 +212,7 @@ with Cluster(2, switches=((0,), (1,))) as cluster:
 """
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("end", "launcher"),
     [
@@ -287,6 +296,7 @@ pathlib.Path(sys.argv[1], os.environ["RANK"]).write_text(f"{continued} {stood_s}
 """
 
 
+@live
 def test_a_rank_is_slowed_by_half_and_the_others_are_not(tmp_path: Path) -> None:
     with Cluster(2) as cluster:
         job = cluster.start(1, ("-c", _COUNT, str(tmp_path)))
@@ -300,6 +310,7 @@ def test_a_rank_is_slowed_by_half_and_the_others_are_not(tmp_path: Path) -> None
     assert slow_stood_s > 0.6, "half of 2 s, less the 0.2 s until it is found"
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("nproc", "launcher"),
     [(1, "env"), (2, "env"), (1, "torchrun"), (1, "mpirun"), (1, "srun")],

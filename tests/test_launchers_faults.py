@@ -15,7 +15,7 @@ from sweeping import alive, lines, wait_until
 from tools import require_tool
 
 # Two cores carry every host: nothing may run beside these.
-pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.full, pytest.mark.timeout(400)]
 
 NPROC = 2
 # Of the second host.

@@ -14,8 +14,9 @@ from emulated_launchers import Launcher
 from launchers import LAUNCHERS, LIMIT_S, Apart, apart, hosts_of
 from sweeping import run
 
-# Two cores carry every host: nothing may run beside these.
-pytestmark = [pytest.mark.live, pytest.mark.timeout(1200)]
+pytestmark = pytest.mark.timeout(1200)
+# Of those that compare times: two cores carry every host, and nothing may run beside them.
+live = pytest.mark.live
 
 # Slow, so that the wire decides and not the processors that all hosts share: 1 MB takes 0.6 s.
 RATE = 25.0
@@ -57,6 +58,7 @@ def folders(sweeps: list[Apart]) -> list[str]:
     return [str(each.run) for each in sweeps]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_rank_0_alone_prints_and_writes_and_all_end_alike(
     launcher: Launcher, sweeps: dict[str, list[Apart]]
@@ -68,6 +70,7 @@ def test_rank_0_alone_prints_and_writes_and_all_end_alike(
         assert each.document["ok"], each.document["message"]
 
 
+@live
 def test_rows_and_hosts_are_the_same_under_all_three(sweeps: dict[str, list[Apart]]) -> None:
     documents = [each.document for launches in sweeps.values() for each in launches]
     assert len({json.dumps(keys(document)) for document in documents}) == 1
@@ -79,6 +82,7 @@ def test_rows_and_hosts_are_the_same_under_all_three(sweeps: dict[str, list[Apar
             assert meta["attempts"][0]["launcher"] == launcher
 
 
+@live
 @pytest.mark.parametrize("other", ["mpirun", "srun"])
 def test_launches_under_two_launchers_are_the_same(other: str, sweeps: dict[str, list[Apart]]) -> None:
     base, new = folders(sweeps["torchrun"]), folders(sweeps[other])
@@ -90,6 +94,7 @@ def test_launches_under_two_launchers_are_the_same(other: str, sweeps: dict[str,
     ], [(row["ratio"], row["ci_low"], row["ci_high"]) for row in rows]
 
 
+@live
 def test_one_launch_a_side_has_no_verdict(sweeps: dict[str, list[Apart]]) -> None:
     base, new = folders(sweeps["torchrun"])[0], folders(sweeps["srun"])[0]
     done = run(sys.executable, "-m", "ncclbench", "compare", base, new, "--json")
@@ -97,6 +102,7 @@ def test_one_launch_a_side_has_no_verdict(sweeps: dict[str, list[Apart]]) -> Non
     assert all("these two launches" in str(row["note"]) for row in done.document["rows"]), done.out
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_bad_request_ends_all_ranks_alike_and_is_said_once(
     launcher: Launcher, cluster: Cluster, tmp_path: Path
@@ -108,6 +114,7 @@ def test_a_bad_request_ends_all_ranks_alike_and_is_said_once(
     assert not ended.document["ok"]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_bad_answer_ends_all_ranks_alike(launcher: Launcher, cluster: Cluster, tmp_path: Path) -> None:
     words = (
@@ -134,6 +141,7 @@ _GROUPS = {
 }
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("launcher", "round_robin"),
     [("torchrun", False), ("mpirun", False), ("mpirun", True), ("srun", False), ("srun", True)],
@@ -163,6 +171,7 @@ def test_topologies_are_cut_where_the_hosts_are(
     assert min(times_us[True]) > 1.5 * max(times_us[False]), "the wire is slower than memory"
 
 
+@live
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_two_tiers_are_faster_than_one(launcher: Launcher, tmp_path: Path) -> None:
     words = ("sweep", "--sizes", "4M", "--modes", "isolated", "-w", "1", "-n", "16", "--epochs", "8")
@@ -176,6 +185,7 @@ def test_two_tiers_are_faster_than_one(launcher: Launcher, tmp_path: Path) -> No
     assert 0.5 < row["ratio"] < 0.8, "1.5 times as fast in a quiet hour"
 
 
+@pytest.mark.full
 def test_srun_and_mpirun_go_on_where_another_left_off(cluster: Cluster, tmp_path: Path) -> None:
     """What one launcher has begun another can resume: the plan belongs to the ranks, not to it."""
     out = tmp_path / "run"
