@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from ncclbench.cli.options import (
     launch_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.environ import variables
 from ncclbench.environment.against import changes, side_text
 from ncclbench.environment.collect import whole_ranks
 from ncclbench.environment.host import format_ranges
@@ -51,7 +51,7 @@ def command(nproc_per_node: int | None, **params: Any) -> int:
 
     Ends with 1 where a finding would make a measurement fail.
     """
-    seat = find_seat(os.environ, nproc_per_node)
+    seat = find_seat(variables(), nproc_per_node)
     nranks = rank_count(seat, nproc_per_node)
     # A wrong run is refused before anything starts; under a launcher the others are met first, so that
     # all of them end with the same code.

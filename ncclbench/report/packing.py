@@ -14,6 +14,8 @@ import tempfile
 from importlib.metadata import version
 from pathlib import Path
 
+from ncclbench.environ import variable
+
 # base85's one character that means something inside a script element, and what stands for it.
 _UNSAFE, _SAFE = b"<", b","
 
@@ -50,7 +52,7 @@ def packed_plotlyjs() -> str:
 
 def _cache_file() -> Path | None:
     """Where this plotly's text is kept; None where there is no home folder."""
-    root = os.environ.get("XDG_CACHE_HOME")
+    root = variable("XDG_CACHE_HOME")
     try:
         folder = Path(root) if root else Path.home() / ".cache"
     except RuntimeError:

@@ -1,7 +1,7 @@
 """What epochs in their order in time tell: drift, dependence between epochs, warm-up inside epochs.
 
 Every flag is a test at 1 %: of sound measurements one in a hundred is flagged. What each finds is measured
-by ``python benchmarks/coverage.py``, with sampling noise on top of the epochs' levels:
+by ``python benchmarks/intervals_hold.py``, with sampling noise on top of the epochs' levels:
 
 * a steady drift of three times the spread of epochs is found in 96 % at 32 epochs, in 57 % at 16;
 * a level that lasts for four or eight epochs (correlation exp(-1/4) or exp(-1/8) from one to the next) in

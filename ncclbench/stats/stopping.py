@@ -5,7 +5,7 @@ no part in the decision, and for normal values it is independent of it (mean and
 are). What remains is that a t interval is narrow most easily where chance made the spread look small. Three
 things keep that small: there are few looks, each at a third or half more epochs than the one before
 (group-sequential, against one look an epoch); none comes before 8 epochs; and early looks ask for more than
-the width itself. ``python benchmarks/coverage.py`` shows what is left of the nominal 95 %.
+the width itself. ``python benchmarks/intervals_hold.py`` shows what is left of the nominal 95 %.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What benchmarks/coverage.py shows with thousands of trials, with hundreds: intervals hold the truth."""
+"""What benchmarks/intervals_hold.py shows with thousands of trials, with hundreds of them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ EPOCHS = 48
 
 def load() -> ModuleType:
     """The benchmark, which is a command and in no package."""
-    path = Path(__file__).parent.parent / "benchmarks" / "coverage.py"
-    spec = importlib.util.spec_from_file_location("coverage_benchmark", path)
+    path = Path(__file__).parent.parent / "benchmarks" / "intervals_hold.py"
+    spec = importlib.util.spec_from_file_location("intervals_benchmark", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -27,15 +27,15 @@ def load() -> ModuleType:
     return module
 
 
-coverage = load()
-coverage.EPOCHS_FOR_TRUTH = 20_000  # tells the truth to 0.1 %, against half-widths of 2 %
+intervals = load()
+intervals.EPOCHS_FOR_TRUTH = 20_000  # tells the truth to 0.1 %, against half-widths of 2 %
 
 
-@pytest.mark.parametrize("law", coverage.LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("law", intervals.LAWS, ids=lambda law: law.name)
 def test_intervals_that_stopped_by_precision_hold_the_truth(law: object) -> None:
     """93 % are wanted of a nominal 95; of 400 trials at a true 93 % one seed in 100 shows less than 90 %."""
     generator = np.random.default_rng(41)
-    told = coverage.simulate(law, generator, TRIALS, EPOCHS, (coverage.is_precise,))
+    told = intervals.simulate(law, generator, TRIALS, EPOCHS, (intervals.is_precise,))
     for of, (kept,) in told.items():
         assert kept.trials == TRIALS
         assert kept.rate >= 0.93 - 2.33 * math.sqrt(0.93 * 0.07 / TRIALS), of
@@ -44,8 +44,8 @@ def test_intervals_that_stopped_by_precision_hold_the_truth(law: object) -> None
 
 def test_the_truth_of_a_law_is_what_its_epochs_average_to() -> None:
     """Log-normal samples: the expected log of an epoch's median is 0 by symmetry."""
-    truth = coverage.truth_us(coverage.LAWS[0], np.random.default_rng(42), 40)
-    assert truth == pytest.approx(coverage.BASE_US, rel=1e-3)
+    truth = intervals.truth_us(intervals.LAWS[0], np.random.default_rng(42), 40)
+    assert truth == pytest.approx(intervals.BASE_US, rel=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -61,5 +61,5 @@ def test_the_truth_of_a_law_is_what_its_epochs_average_to() -> None:
 def test_drift_and_dependence_are_flagged(levels: str, flag: int, low: float, high: float) -> None:
     generator = np.random.default_rng(43)
     shape = (TRIALS, 48)
-    hits = coverage.flagged(coverage.LAWS[0], generator, TRIALS, coverage.LEVELS[levels](generator, shape))
+    hits = intervals.flagged(intervals.LAWS[0], generator, TRIALS, intervals.LEVELS[levels](generator, shape))
     assert low <= hits[flag] / TRIALS <= high

@@ -1,6 +1,6 @@
 """How often 95 % intervals hold the truth where measuring stops by precision, and how often flags find.
 
-    python benchmarks/coverage.py [--trials 4000] [--epochs 96] [--seed 0]
+    python benchmarks/intervals_hold.py [--trials 4000] [--epochs 96] [--seed 0]
 
 Samples are drawn for every epoch of every trial, from laws whose epochs have a level of their own, and go
 through ncclbench's own functions: quantile of each epoch, mean of logarithms, looks, stopping, flags. The
