@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import os
 from typing import Any
 
 from ncclbench.kernels.kernel import Kernel, LaunchedKernel
 from ncclbench.kernels.kind import Shape
 from ncclbench.kernels.kinds import KINDS
 
+from ncclbench.environ import variable
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup, unknown
 
@@ -39,7 +39,7 @@ def why_unavailable(device: str) -> str | None:
         from ncclbench.kernels.cuda import why_no_cuda
 
         return why_no_cuda()
-    if os.environ.get("NUMBA_DISABLE_JIT", "0") not in ("", "0"):
+    if (variable("NUMBA_DISABLE_JIT") or "0") != "0":
         return "NUMBA_DISABLE_JIT leaves kernels to the interpreter: unset it"
     return None
 

@@ -62,9 +62,10 @@ def test_findings_come_first_and_a_pipe_gets_plain_text() -> None:
     assert outcome.out.splitlines()[-1].startswith("2 ranks on 1 host: ")
 
 
-def test_a_terminal_gets_tables() -> None:
+def test_a_terminal_gets_the_same_tables_with_findings_in_colour() -> None:
     ours, theirs = pty.openpty()
-    with subprocess.Popen([*ENV, "--nproc-per-node", "1"], stdout=theirs, stderr=theirs) as process:
+    env = {**os.environ, "TERM": "xterm", "TORCH_DISTRIBUTED_DEBUG": "DETAIL"}
+    with subprocess.Popen([*ENV, "--nproc-per-node", "1"], stdout=theirs, stderr=theirs, env=env) as process:
         os.close(theirs)
         shown = b""
         deadline = time.monotonic() + 60
@@ -76,8 +77,9 @@ def test_a_terminal_gets_tables() -> None:
         assert process.wait(60) == 0
     os.close(ours)
     text = shown.decode()
-    assert "┃" in text
-    assert "Hosts" in text
+    assert text.startswith("# Findings\r\n  severity  ranks  what")
+    assert "\x1b[33m  warning   0" in text
+    assert "# Hosts\r\n  host " in text
     assert text.splitlines()[-1].startswith("1 rank on 1 host: ")
 
 

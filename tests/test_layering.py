@@ -17,7 +17,7 @@ MAX_LINES = 400
 # From the bottom to the top. A module imports from its own layer and from those below it.
 LAYERS = (
     ("errors",),
-    ("names", "units", "kernels"),
+    ("environ", "names", "units", "writing", "kernels"),
     ("tables",),
     ("plan",),
     (

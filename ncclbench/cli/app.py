@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import keyword
-import os
 import sys
 import time
 import traceback
@@ -16,6 +15,7 @@ import click
 
 from ncclbench import __version__
 from ncclbench.cli.output import show_failure
+from ncclbench.environ import variable, variables
 from ncclbench.errors import (
     EXIT_BAD_REQUEST,
     EXIT_FAILED,
@@ -129,7 +129,7 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _failed(arguments, EXIT_INTERRUPTED, "interrupted")
     except Exception as error:
-        if os.environ.get("NCCLBENCH_DEBUG"):
+        if variable("NCCLBENCH_DEBUG"):
             traceback.print_exc()
         text = f"{type(error).__name__}: {error} (a fault in ncclbench; NCCLBENCH_DEBUG=1 shows where)"
         return _failed(arguments, EXIT_FAILED, text)
@@ -164,7 +164,7 @@ def _rank(arguments: list[str]) -> int | None:
     from ncclbench.supervise.launcher import find_seat
 
     try:
-        seat = find_seat(os.environ, None)
+        seat = find_seat(variables(), None)
     except RequestError:  # no telling which rank this is
         return None
     return None if seat is None else seat.rank

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -40,6 +39,7 @@ from ncclbench.cli.options import (
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.recording import recorder_option
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
@@ -129,7 +129,7 @@ def command(**params: Any) -> int:
     Without sizes it takes 8, 64K and 1M. The result is kept for this machine and copied into its runs.
     Ends with 1 where verdicts are shown to be false more often than the 5 % they allow.
     """
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     plan = _plan(params, seat)
     parts = list(_parts(plan, _folder(params)))
     # A folder that cannot be written is said before anything starts; under a launcher the others are

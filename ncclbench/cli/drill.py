@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -29,6 +28,7 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import tell, told_done, write_page
 from ncclbench.cli.recording import why_off
 from ncclbench.cli.searching import one_arm
+from ncclbench.environ import variable, variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.faults.cases import CASES
@@ -146,7 +146,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
     without the victim, take in a replacement. Ends with 1 where a strategy that can be had here did not
     recover, where sums were wrong, and where a process was left over.
     """
-    if find_seat(os.environ, None) is not None:
+    if find_seat(variables(), None) is not None:
         raise RequestError(
             "drill starts its ranks itself, on one host: run it without torchrun, srun or mpirun"
         )
@@ -199,7 +199,7 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
         description = Description(typed_command(), params["label"], datetime.now(UTC))
         meta = drill_meta(plan, contract, unavailable, description)
         show(f"run: {folder.path}\n{ERROR_HANDLING}={plan.error_handling} in every rank\n", sys.stderr)
-        unrecorded = why_off(os.environ)
+        unrecorded = why_off(variables())
         if unrecorded is not None and strategies:
             show(f"ncclbench: note: no flight recorder is kept: {unrecorded}\n", sys.stderr)
         counted: list[Any] = []
@@ -255,7 +255,7 @@ def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mappin
         slow_factor=params["slow_factor"],
         seed=params["seed"],
         share_gpu=params["share_gpu"],
-        error_handling=os.environ.get(ERROR_HANDLING) or ERROR_HANDLING_DEFAULT,
+        error_handling=variable(ERROR_HANDLING) or ERROR_HANDLING_DEFAULT,
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,19 +20,24 @@ from ncclbench.cli.options import (
     launch_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.environ import variables
 from ncclbench.environment.against import changes, side_text
 from ncclbench.environment.collect import whole_ranks
 from ncclbench.environment.host import format_ranges
 from ncclbench.environment.topology import topology_lines
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.supervise.launcher import find_seat
-from ncclbench.terminal.streams import is_terminal, write
+from ncclbench.terminal.columns import aligned, indented
+from ncclbench.terminal.streams import coloured, one_line, write
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
 
 # Of one thing of the topology, which may be another on every host, no more are shown.
 _MOST_VALUES = 8
+
+# Of findings, by severity.
+_COLOURS = {"error": "red", "warning": "yellow"}
 
 _VERSIONS = ("ncclbench", "python", "torch", "cuda", "nccl")
 
@@ -51,7 +55,7 @@ def command(nproc_per_node: int | None, **params: Any) -> int:
 
     Ends with 1 where a finding would make a measurement fail.
     """
-    seat = find_seat(os.environ, nproc_per_node)
+    seat = find_seat(variables(), nproc_per_node)
     nranks = rank_count(seat, nproc_per_node)
     # A wrong run is refused before anything starts; under a launcher the others are met first, so that
     # all of them end with the same code.
@@ -210,33 +214,17 @@ def _value(value: Any) -> str:
 
 
 def _show(sections: Sequence[_Section], message: str) -> None:
-    """Tables on a terminal, aligned columns in a pipe; the conclusion comes last."""
-    if is_terminal(sys.stdout):
-        _show_rich(sections)
-    else:
-        write("\n".join(_plain(section) for section in sections) + "\n", sys.stdout)
-    write(f"{message}\n", sys.stdout)
+    """Tables, on a terminal with what is wrong in colour; the conclusion comes last."""
+    text = "\n".join("".join(f"{line}\n" for line in _table(section)) for section in sections)
+    write(f"{text}\n{message}\n", sys.stdout)
 
 
-def _show_rich(sections: Sequence[_Section]) -> None:
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    colours = {"error": "bold red", "warning": "yellow"}
-    console = Console()
-    for section in sections:
-        table = Table(title=section.title, title_justify="left", title_style="bold")
-        for head in section.heads:
-            table.add_column(head, overflow="fold")
-        for line in section.lines:
-            # Text: values of variables are no markup.
-            table.add_row(*(Text(cell) for cell in line), style=colours.get(line[0]))
-        console.print(table)
-
-
-def _plain(section: _Section) -> str:
-    rows = [section.heads, *section.lines]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(section.heads))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
-    return "\n".join([f"# {section.title}", *(f"  {line}".rstrip() for line in lines)]) + "\n"
+def _table(section: _Section) -> list[str]:
+    cells = [[one_line(cell) for cell in line] for line in section.lines]
+    lines = indented(aligned([section.heads, *cells], left=None))
+    colours = (_COLOURS.get(line[0]) for line in cells)
+    shown = [
+        coloured(line, colour, sys.stdout) if colour else line
+        for line, colour in zip(lines[1:], colours, strict=True)
+    ]
+    return [f"# {section.title}", lines[0], *shown]

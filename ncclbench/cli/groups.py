@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import resource
 import sys
 from collections.abc import Mapping, Sequence
@@ -34,6 +33,7 @@ from ncclbench.cli.options import (
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
@@ -174,7 +174,7 @@ def command(**params: Any) -> int:
     params["bytes"] = parse_sizes(
         sizes=params["sizes"], min_bytes=None, max_bytes=None, step_factor=None, step_bytes=None
     )
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     machine: Device = "cuda" if count_gpus() else "cpu"
     params["ways"] = params["ways"] or (tuple(MAKINGS) if machine == "cuda" else ("new_group",))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ncclbench.cli.output import show_failure
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.variables import without_secrets
 from ncclbench.errors import EXIT_FAILED, NcclbenchError, RequestError
@@ -80,7 +80,7 @@ def run_job(
     Raises:
         RequestError: a variable of torch's has a value that it cannot read.
     """
-    _refuse_unreadable(os.environ)
+    _refuse_unreadable(variables())
     with EndSignals() as signals:
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join

@@ -26,6 +26,7 @@ from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.settings import SETTINGS
 from ncclbench.tables.topologies import TOPOLOGIES
+from ncclbench.terminal.columns import aligned, indented
 from ncclbench.terminal.streams import write
 
 Entry = dict[str, Any]
@@ -162,15 +163,14 @@ def _entry(
 
 
 def _text(section: str, entries: list[Entry]) -> str:
-    width = max(len(entry["name"]) for entry in entries)
-    lines = [f"{section}:"]
+    cells = []
     for entry in entries:
         aliases = f" (also {', '.join(entry['aliases'])})" if entry.get("aliases") else ""
         words = f"{entry['description']}{aliases}"
         if entry["reason"]:
             words = f"{words} - {entry['reason']}" if words else entry["reason"]
-        lines.append(f"  {entry['name']:<{width}}  {words}")
-    return "\n".join(lines) + "\n"
+        cells.append((entry["name"], words))
+    return "\n".join([f"{section}:", *indented(aligned(cells, left=None))]) + "\n"
 
 
 def _torch_version() -> tuple[int, int] | None:

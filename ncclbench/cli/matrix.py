@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from ncclbench.cli.searching import (
     size_of,
     until_s,
 )
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.supervise.launcher import find_seat
@@ -74,7 +74,7 @@ def command(**params: Any) -> int:
         return _plan(params)
     if params["nnodes"] is not None:
         raise RequestError("--nnodes is for --plan-only: of a measurement the launcher decides")
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     refuse_one_host(params["level"], seat is None or seat.local_size == nranks)
     if nranks < 2:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from ncclbench.cli.options import (
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_FAILED, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.kernels import KINDS
@@ -146,7 +146,7 @@ def command(**params: Any) -> int:
     much each slows the other down. Ranks of one host without GPUs contend for its cores: then it is said that
     this is no overlap figure.
     """
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     if nranks < 2:
         raise RequestError("communication takes two ranks: give --nproc-per-node 2, or start more")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -33,6 +32,7 @@ from ncclbench.cli.options import (
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
@@ -131,7 +131,7 @@ def command(**params: Any) -> int:
     otherwise than it documents, is said and is no bad answer.
     """
     params = _settled(params)
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     if nranks < 2:
         raise RequestError("a message takes two ranks: give --nproc-per-node 2, or start more")

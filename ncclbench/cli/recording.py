@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ncclbench.cli.declaring import option, under
+from ncclbench.environ import variables
 from ncclbench.errors import RequestError
 
 # As torch reads them (FlightRecorder.hpp): the first that is set counts, and 0 records nothing.
@@ -33,7 +33,7 @@ def has_dumps(run: Path) -> bool:
 def _checked(typed: Any, name: str) -> bool:
     if not typed:
         return False
-    reason = why_off(os.environ)
+    reason = why_off(variables())
     if reason is not None:
         raise RequestError(f"{name}: {reason}")
     return True

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli.declaring import option, under
 from ncclbench.cli.output import plain
+from ncclbench.terminal.columns import aligned
 from ncclbench.terminal.streams import is_terminal, one_line, show
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ def tell_owner(redactor: Redactor | None) -> None:
     if redactor is None or not is_terminal(sys.stderr):
         return
     replaced = redactor.aliases.replaced
-    lines = [f"{alias:<12} {name}" for alias, name in replaced[:_MOST_LINES]]
+    lines = aligned(replaced[:_MOST_LINES], left=None, gap=" ", at_least=(12,))
     if len(replaced) > _MOST_LINES:
         lines.append(f"and {len(replaced) - _MOST_LINES:,} more")
     lines += [f"left in running text, since it is a word too: {name}" for name in redactor.aliases.ambiguous]

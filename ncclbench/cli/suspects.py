@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -30,6 +29,7 @@ from ncclbench.cli.searching import (
     size_of,
     until_s,
 )
+from ncclbench.environ import variables
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.supervise.launcher import find_seat
@@ -81,7 +81,7 @@ def command(**params: Any) -> int:
     however many there are; what is slow by less than 1.2x is not named.
     """
     arm = one_arm(params)
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = rank_count(seat, params["nproc_per_node"])
     refuse_one_host(params["level"], seat is None or seat.local_size == nranks)
     if nranks < 2:

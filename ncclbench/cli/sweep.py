@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.planned import plan_from_file, plan_option
 from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
@@ -92,7 +92,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         beside = [name for name in typed_options(ctx) if name not in _BESIDE_PLAN]
         if beside:
             raise RequestError(f"--plan says what is measured and how: leave {', '.join(beside)} away")
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     # Under a launcher hosts are known once the others are met; what else is wrong is said before.
     plan = _plan(params, seat) if params["resume"] is None and (seat is None or not params["plan"]) else None
     # What is wrong with the run or its folder is said before anything starts; under a launcher the

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -28,6 +27,7 @@ from ncclbench.cli.options import (
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.programs import run_program, tell, write_page
 from ncclbench.cli.recording import recorder_choice
+from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.arms import arms_device, parse_arms
@@ -106,7 +106,7 @@ def command(**params: Any) -> int:
     two-sided ones meet in a broadcast or in send and recv. They are not the same operation, and the answer
     says how.
     """
-    seat = find_seat(os.environ, params["nproc_per_node"])
+    seat = find_seat(variables(), params["nproc_per_node"])
     nranks = _nranks(seat, params)
     machine: Device = "cuda" if count_gpus() else "cpu"
     arms = parse_arms(params["backends"], None, machine)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ncclbench.environ import variables
 from ncclbench.environment import nvml as nvml_calls
 from ncclbench.environment.nvml import Read
 
@@ -54,7 +54,7 @@ def count_gpus(
     GPU named twice makes all of it void, and of MIG instances a process sees only one.
     """
     present = _present(driver, devices)
-    visible = (os.environ if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
+    visible = (variables() if environ is None else environ).get("CUDA_VISIBLE_DEVICES")
     if present == 0 or visible is None:
         return present
     chosen: list[str] = []

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from ncclbench.environ import variables as own_variables
 from ncclbench.environment.nics import text
 
 _ROOT = Path("/")
@@ -51,7 +51,7 @@ _PLUGIN_BYTES = 64 << 20
 
 def read_job(environ: Mapping[str, str] | None = None, root: Path = _ROOT) -> dict[str, str] | None:
     """``scheduler`` and ``id`` of the batch job, or the pod; None outside of any."""
-    variables = os.environ if environ is None else environ
+    variables = own_variables() if environ is None else environ
     for scheduler, name in _SCHEDULERS.items():
         if variables.get(name):
             return {"scheduler": scheduler, "id": variables[name]}
@@ -62,7 +62,7 @@ def read_job(environ: Mapping[str, str] | None = None, root: Path = _ROOT) -> di
 
 def read_container(environ: Mapping[str, str] | None = None, root: Path = _ROOT) -> dict[str, str] | None:
     """``id`` of the container and a hint at its ``image``; None where neither can be told."""
-    variables = os.environ if environ is None else environ
+    variables = own_variables() if environ is None else environ
     # With version 2 of cgroups the path often is "/"; then mounts like /etc/hostname tell.
     known = (text(root / "proc/self/cgroup") or "") + (text(root / "proc/self/mountinfo") or "")
     found = _CONTAINER_ID.search(known)
@@ -78,7 +78,7 @@ def read_net_plugin(environ: Mapping[str, str] | None = None, root: Path = _ROOT
         ``asked`` (NCCL_NET_PLUGIN), ``found`` (files), ``loaded`` (by this process), ``version`` (of the
         one that would be taken, where its name or its text tells); None where there is nothing of it.
     """
-    variables = os.environ if environ is None else environ
+    variables = own_variables() if environ is None else environ
     asked = variables.get("NCCL_NET_PLUGIN")
     found = [str(path) for path in _plugins(variables, root)]
     maps = (text(root / "proc/self/maps") or "").splitlines()

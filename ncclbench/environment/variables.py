@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+
+from ncclbench.environ import variables
 
 HIDDEN = "(not recorded)"
 
@@ -126,7 +127,7 @@ _LONG_RUN_BITS = 4.0
 
 def recorded_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
     """Variables that matter for communication, by name; what looks like a secret reads "(not recorded)"."""
-    everything = os.environ if environ is None else environ
+    everything = variables() if environ is None else environ
     return {
         name: HIDDEN if is_secret(name, everything[name]) else everything[name]
         for name in sorted(everything)

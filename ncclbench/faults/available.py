@@ -11,6 +11,7 @@ from datetime import timedelta
 from multiprocessing.connection import Connection
 from typing import Any
 
+from ncclbench.environ import variable
 from ncclbench.errors import MeasurementError
 from ncclbench.faults.shortening import shortened
 from ncclbench.supervise.rendezvous import Rendezvous, meet_alone
@@ -139,7 +140,7 @@ class _Question:
 def _no_reconfigure(dist: Any) -> str | None:
     if not hasattr(dist, "_supports_reconfigure"):
         return "this torch has no reconfigure, which is new in 2.15"
-    if os.environ.get("TORCH_DISTRIBUTED_DEBUG", "").upper() == "DETAIL":
+    if (variable("TORCH_DISTRIBUTED_DEBUG") or "").upper() == "DETAIL":
         return "TORCH_DISTRIBUTED_DEBUG=DETAIL turns reconfigure off: unset it"
     return None
 

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, NoReturn, TypeVar
 
+from ncclbench.environ import variables
 from ncclbench.faults.model import MARKER, TrialRequest
 from ncclbench.faults.stamps import Seat, Stamps
 from ncclbench.faults.talk import Answer, Order, Prepare, Raised, RankTask
@@ -132,7 +133,7 @@ class Orchestrator:
     def _become(self, place: int, pipe: Connection) -> NoReturn:
         from ncclbench.faults.replacement import become
 
-        become(self._task(place), pipe, self._stamps, {**os.environ, MARKER: self._request.token})
+        become(self._task(place), pipe, self._stamps, {**variables(), MARKER: self._request.token})
 
     def order(self, ranks: Iterable[int], order: Order) -> None:
         """Give an order; one whose process has ended does not hear it, which is noticed elsewhere."""

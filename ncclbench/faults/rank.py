@@ -12,6 +12,7 @@ from typing import NoReturn
 import torch
 import torch.distributed as dist
 
+from ncclbench.environ import set_variables
 from ncclbench.faults.loop import Loop, Told
 from ncclbench.faults.membership import WAYS, Membership
 from ncclbench.faults.model import ERROR_HANDLING, MARKER
@@ -51,9 +52,8 @@ class InjectedFault(RuntimeError):
 
 def _settle_environment(task: RankTask) -> None:
     """What libraries read once, before any group exists."""
-    os.environ[MARKER] = task.token
-    os.environ[ERROR_HANDLING] = task.error_handling
-    os.environ.update(dict(STRATEGIES[task.strategy].environment))
+    set_variables({MARKER: task.token, ERROR_HANDLING: task.error_handling})
+    set_variables(dict(STRATEGIES[task.strategy].environment))
     prepare_environment(True, task.share_gpu, task.nranks)
 
 

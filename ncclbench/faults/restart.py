@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import ncclbench
+from ncclbench.environ import variables
 from ncclbench.errors import MeasurementError
 from ncclbench.faults.heir import heir
 from ncclbench.faults.keeper import kept_folder
@@ -94,7 +95,7 @@ def _become_torchrun(request: TrialRequest, folder: Path, pipe: Connection) -> N
 
 
 def _environment(request: TrialRequest, folder: Path) -> dict[str, str]:
-    settings = {OWN_STORE: "1", "OMP_NUM_THREADS": "1"} | dict(os.environ)
+    settings = {OWN_STORE: "1", "OMP_NUM_THREADS": "1"} | dict(variables())
     home = str(Path(ncclbench.__file__).parent.parent)
     settings["PYTHONPATH"] = os.pathsep.join([home, *filter(None, [settings.get("PYTHONPATH")])])
     # torchrun keeps logs and sockets in a folder of its own, which it leaves there.

@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from ncclbench.environ import variables
 from ncclbench.supervise.orphans import die_with
 
 _MEET_S = 60.0
@@ -81,7 +82,7 @@ def main() -> None:
     request = RestartRequest.from_text(sys.argv[1])
     # torchrun starts its workers in sessions of their own: killed, it would leave them behind.
     die_with(request.torchrun)
-    start, rank = int(os.environ["TORCHELASTIC_RESTART_COUNT"]), int(os.environ["RANK"])
+    start, rank = (int(variables()[name]) for name in ("TORCHELASTIC_RESTART_COUNT", "RANK"))
     words = _Words(words_file(Path(request.folder), start, rank))
     words.say("started", pid=os.getpid())
     try:
@@ -102,9 +103,9 @@ def _run(request: RestartRequest, start: int, rank: int, words: _Words) -> None:
     from ncclbench.worker.devices import Devices
     from ncclbench.worker.groups import prepare_environment
 
-    prepare_environment(True, request.share_gpu, int(os.environ["LOCAL_WORLD_SIZE"]))
+    prepare_environment(True, request.share_gpu, int(variables()["LOCAL_WORLD_SIZE"]))
     torch.set_num_threads(1)
-    device = Devices(int(os.environ["LOCAL_RANK"])).get("cuda" if request.uses_gpu else "cpu")
+    device = Devices(int(variables()["LOCAL_RANK"])).get("cuda" if request.uses_gpu else "cpu")
     words.say("ready")
     # As init_process_group does it by itself, but that ranks may come later than an operation may take.
     store, _, size = next(rendezvous("env://", timeout=timedelta(seconds=_MEET_S)))

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from ncclbench.environ import variable
 from ncclbench.errors import RequestError
 from ncclbench.plan.model import Arm
 
@@ -92,4 +93,4 @@ def _libraries(folder: Path, what: str) -> ArmEnvironment:
 
 
 def _before(first: str, name: str) -> str:
-    return ":".join(filter(None, (first, os.environ.get(name))))
+    return ":".join(filter(None, (first, variable(name))))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import contextlib
 import gzip
-import os
-import tempfile
 from importlib.metadata import version
 from pathlib import Path
+
+from ncclbench.environ import variable
+from ncclbench.writing import write_whole
 
 # base85's one character that means something inside a script element, and what stands for it.
 _UNSAFE, _SAFE = b"<", b","
@@ -44,30 +45,16 @@ def packed_plotlyjs() -> str:
     text = packed(get_plotlyjs(), level=9)
     if cached is not None:
         with contextlib.suppress(OSError):
-            _write_whole(cached, text)
+            cached.parent.mkdir(parents=True, exist_ok=True)
+            write_whole(cached, text.encode())
     return text
 
 
 def _cache_file() -> Path | None:
     """Where this plotly's text is kept; None where there is no home folder."""
-    root = os.environ.get("XDG_CACHE_HOME")
+    root = variable("XDG_CACHE_HOME")
     try:
         folder = Path(root) if root else Path.home() / ".cache"
     except RuntimeError:
         return None
     return folder / "ncclbench" / f"plotly-{version('plotly')}.js.gz.b85"
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write by rename, so that two commands at once, or a full disk, never leave half a file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", encoding="ascii", dir=path.parent, delete=False) as stream:
-        try:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-            stream.close()
-            os.replace(stream.name, path)
-        except OSError:
-            os.unlink(stream.name)
-            raise

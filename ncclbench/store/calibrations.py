@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -16,6 +14,7 @@ import msgspec
 import platformdirs
 
 from ncclbench.errors import MeasurementError
+from ncclbench.writing import write_whole
 
 CALIBRATION_SCHEMA = 1
 
@@ -101,19 +100,9 @@ def keep(document: Mapping[str, Any]) -> Path:
         MeasurementError: the system refuses; the line says where and how to mend it.
     """
     path = kept_folder() / _file_name(document["hosts"], document["nranks"], document["backend"])
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("w", encoding="utf-8") as file:
-                json.dump(document, file, indent=1, allow_nan=False)
-                file.write("\n")
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            with contextlib.suppress(OSError):  # there only where something went wrong
-                temporary.unlink(missing_ok=True)
+        write_whole(path, (json.dumps(document, indent=1, allow_nan=False) + "\n").encode())
     except OSError as error:
         raise MeasurementError(
             f"cannot keep the calibration in {path} ({error.strerror}): make its folder writable, "

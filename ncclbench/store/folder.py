@@ -23,6 +23,7 @@ from ncclbench.store.files import (
     kind_of_run,
 )
 from ncclbench.store.writer import SampleWriter
+from ncclbench.writing import write_whole
 
 __all__ = [
     "LOCK_FILE",
@@ -135,26 +136,10 @@ def replace_file(path: Path, content: bytes) -> None:
     Raises:
         MeasurementError: the system refuses; the old content stands.
     """
-    # The process id keeps a reader's command and a writer's from sharing one temporary file.
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        _sync_folder(path.parent)
+        write_whole(path, content)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from None
-
-
-def _sync_folder(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _locked(folder: Path) -> int:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncclbench.worker.recorder import LEGACY, RECORDED, holds_entries, post, stamped
+from ncclbench.writing import write_whole
 
 if TYPE_CHECKING:
     from ncclbench.flight.model import Judgement
@@ -117,7 +118,7 @@ def write_dumps(folder: Path, dumps: Sequence[RankDump]) -> None:
     if dumps:
         folder.mkdir(exist_ok=True, parents=True)
     for dump in dumps:
-        (folder / dump.file_name).write_bytes(dump.content)
+        write_whole(folder / dump.file_name, dump.content)
 
 
 def judged(dumps: Sequence[RankDump], nranks: int, host_of: Mapping[int, str]) -> Judgement:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import ncclbench
+from ncclbench.environ import variables as own_variables
 from ncclbench.plan.environments import ArmEnvironment
 from ncclbench.supervise.orphans import guard_group
 from ncclbench.worker.board import Board
@@ -75,7 +76,7 @@ def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
     folder = str(Path(ncclbench.__file__).resolve().parent)
     # -P: the current folder is no place for modules.
     words = [environment.python, "-P", "-c", _BEGIN, folder, str(memory)]
-    variables = {**os.environ, **environment.variables}
+    variables = {**own_variables(), **environment.variables}
     guard_group()
     # Until it answers with stacks itself; otherwise being asked for one would kill it, or its script.
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from ncclbench.environ import variables
 from ncclbench.plan.environments import Environments
 from ncclbench.plan.model import Arm, Plan
 from ncclbench.plan.packed import packed_plan, unpacked_plan
@@ -86,7 +86,7 @@ def join(
     """
     if seat is None:
         return Job(None, nranks, nranks, meet_alone(), signals, environments=environments or {})
-    meeting = meet_others(seat, os.environ, signals)
+    meeting = meet_others(seat, variables(), signals)
     return Job(seat, seat.world_size, seat.local_size, meeting, signals, environments=environments or {})
 
 

@@ -25,6 +25,7 @@ from ncclbench.supervise.rendezvous import Rendezvous
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slot, Slots
 from ncclbench.worker import protocol
+from ncclbench.writing import write_whole
 
 _TICK_S = 0.2
 # A look that comes so much late means that this process did not run, not that the workers hang.
@@ -257,4 +258,4 @@ class Watch:
             text = slot.log_tail()
             if text.strip():
                 with contextlib.suppress(OSError):
-                    (self._log_folder / f"worker-{slot.rank}.log").write_text(text)
+                    write_whole(self._log_folder / f"worker-{slot.rank}.log", text.encode())

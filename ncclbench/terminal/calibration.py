@@ -12,6 +12,7 @@ from ncclbench import __version__
 from ncclbench.compare.advice import ALLOWED_RATE, case_name
 from ncclbench.plan.model import Case, Plan
 from ncclbench.store.model import Stop, Unit
+from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.show import finding_lines, unmeasured_lines
 from ncclbench.terminal.streams import one_line, show
@@ -106,7 +107,6 @@ def calibration_lines(document: Mapping[str, Any]) -> list[str]:
     budget = _budget(document)
     heads = ("case", "time (us)", "spread", "process", "group", "iteration", "drift", "beside", "finds")
     rows = [heads, *(_cells(entry) for entry in document["resolution"])]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(heads))]
     lines = [
         "#",
         "# spread: of the ratio of two equal arms over epochs; process, group, iteration: how far one arm's",
@@ -114,12 +114,7 @@ def calibration_lines(document: Mapping[str, Any]) -> list[str]:
         "# time over the run; beside: its time beside the other arm over alone; finds: the smallest",
         f"# difference found with 90 % power in {budget} a case",
     ]
-    for number, row in enumerate(rows):
-        cells = [
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append(("# " if number == 0 else "  ") + "  ".join(cells).rstrip())
+    lines += headed(aligned(rows))
     lines.append("#")
     lines += [f"advice: {one_line(line)}" for line in document["advice"]]
     return lines

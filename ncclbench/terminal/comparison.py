@@ -12,6 +12,7 @@ from ncclbench.compare.launches import Comparison
 from ncclbench.compare.overview import LARGE_BYTES, by_collective, counted, counts, typical_ratio
 from ncclbench.compare.sides import Side
 from ncclbench.environment.against import side_text
+from ncclbench.terminal.columns import aligned, commented, headed, padded
 from ncclbench.terminal.streams import coloured, one_line
 from ncclbench.terminal.verdicts import case_name, verdict_words, why_unclear
 from ncclbench.units import format_bytes, format_us
@@ -23,6 +24,12 @@ _WIDEST = 48
 _CHANGES_SHOWN = 20
 _NOTES_SHOWN = 12
 _COLOURS = {"slower": "red", "unclear": "yellow"}
+_HEADS = ("size", "BASE us", "NEW us", "NEW/BASE", "95 % interval", "verdict")
+_WIDTHS = (8, 8, 8, 8, 16, 0)
+# Of these the text stands to the left.
+_LEFT = (4, 5)
+# BASE or NEW.
+_SIDE_WIDTH = 4
 
 
 def comparison_lines(comparison: Comparison, stream: TextIO | None) -> list[str]:
@@ -56,11 +63,7 @@ def change_lines(changes: Sequence[Mapping[str, Any]], base: str, new: str) -> l
         for change in changes[:_CHANGES_SHOWN]
     ]
     cells.insert(0, ("what changed", base, new))
-    widths = [max(len(line[column]) for line in cells) for column in range(2)]
-    lines = [
-        f"{'#' if number == 0 else ' '} {line[0]:<{widths[0]}}  {line[1]:<{widths[1]}}  {line[2]}"
-        for number, line in enumerate(cells)
-    ]
+    lines = headed(aligned(cells, left=None))
     more = len(changes) - _CHANGES_SHOWN
     return [*lines, f"  and {more} more"] if more > 0 else lines
 
@@ -126,7 +129,8 @@ def _side_lines(name: str, side: Side) -> list[str]:
     folder = str(run.folder) if side.is_one_run else ""
     began = str(run.meta.get("created") or "")[:16].replace("T", " ")
     told = [side.label, folder, began, f"{run.plan.nranks} ranks on {names}", " and ".join(side.arms)]
-    return [f"# {name:<4}  {one_line(', '.join(part for part in told if part))}"]
+    line = padded((name, one_line(", ".join(part for part in told if part))), (_SIDE_WIDTH, 0), left=None)
+    return [f"# {line}"]
 
 
 def _tables(rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -172,17 +176,13 @@ def _parts(row: Row) -> list[str]:
 
 
 def _table(rows: Sequence[Row], footnotes: _Footnotes, stream: TextIO | None) -> list[str]:
-    lines = [f"#{'size':>7} {'BASE us':>9} {'NEW us':>9} {'NEW/BASE':>9}  {'95 % interval':<16}  verdict"]
+    lines = [commented(padded(_HEADS, _WIDTHS, _LEFT))]
     for row in rows:
         interval = "" if row["ci_low"] is None else f"[{row['ci_low']:.3f}, {row['ci_high']:.3f}]"
         ratio = "-" if row["ratio"] is None else f"{row['ratio']:.3f}x"
-        numbers = (
-            format_bytes(row["nbytes"]).rjust(8),
-            _us(row["base_us"]).rjust(9),
-            _us(row["new_us"]).rjust(9),
-        )
+        numbers = (format_bytes(row["nbytes"]), _us(row["base_us"]), _us(row["new_us"]))
         verdict = ", ".join([*verdict_words(row), *footnotes.words(row)]).replace(", [", " [")
-        text = f"{' '.join(numbers)} {ratio:>9}  {interval:<16}  {verdict}"
+        text = padded((*numbers, ratio, interval, verdict), _WIDTHS, _LEFT)
         colour = _COLOURS.get(row["verdict"])
         lines.append(coloured(text, colour, stream) if colour else text)
     return lines
@@ -195,12 +195,11 @@ def _collective_lines(rows: Sequence[Row]) -> list[str]:
     several = len({(entry["base"], entry["new"]) for entry in entries}) > 1
     if several:
         names = [f"{name}, {entry['new']}" for name, entry in zip(names, entries, strict=True)]
-    width = max(map(len, names))
-    lines = []
+    cells = []
     for name, entry in zip(names, entries, strict=True):
         typical = "no ratio" if entry["ratio"] is None else f"{ratio_words(entry['ratio'], entry)} on average"
-        lines.append(f"# {one_line(name):<{width}}  {typical}: {counted(entry)}")
-    return lines
+        cells.append((one_line(name), f"{typical}: {counted(entry)}"))
+    return [f"# {line}" for line in aligned(cells, left=None)]
 
 
 def _unpaired_lines(unpaired: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ncclbench.stats.recovery import PHASE_WORDS, Outcome, OverTrials, Recovery, by_outcome, recoveries
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
+from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.streams import one_line
 from ncclbench.units import format_us
 
@@ -82,20 +83,19 @@ def milliseconds(value_ms: float) -> str:
 
 def _phase_lines(recovery: Recovery) -> list[str]:
     spare = f", {recovery.spare} spare" if recovery.phases_ms["replacement_ready"] is not None else ""
-    width = max(len(words) for words in PHASE_WORDS.values())
     lines = [
         one_line(f"# {recovery.fault}, {recovery.strategy}{spare}, milliseconds since the fault:"),
     ]
-    if any(recovery.phases_ms.values()):
-        lines.append(f"# {'phase':<{width}}  {'median':>9}  {'95 % interval':>21}  {'worst':>9}  trials")
+    cells = [("phase", "median", "95 % interval", "worst", "trials")]
     for phase in PHASES:
         found = recovery.phases_ms[phase]
         if found is None:
             continue
-        cells = [milliseconds(found.median), _interval(found), milliseconds(found.worst)]
-        lines.append(
-            f"  {PHASE_WORDS[phase]:<{width}}  {cells[0]:>9}  {cells[1]:>21}  {cells[2]:>9}  {found.n:>6}"
-        )
+        times = milliseconds(found.median), _interval(found), milliseconds(found.worst)
+        cells.append((PHASE_WORDS[phase], *times, str(found.n)))
+    if len(cells) > 1:
+        widest = max(map(len, PHASE_WORDS.values()))
+        lines += headed(aligned(cells, at_least=(widest, 9, 21, 9)))
     if recovery.asked_ms is not None and recovery.start_ms is not None:
         asked, took = _time(recovery.asked_ms), _time(recovery.start_ms)
         lines.append(f"# replacement asked for after {asked}, once the bandwidth was taken; ready in {took}")

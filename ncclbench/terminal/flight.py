@@ -18,6 +18,7 @@ from ncclbench.flight.overview import (
     ranks_text,
     state_text,
 )
+from ncclbench.terminal.columns import aligned
 from ncclbench.terminal.streams import coloured, one_line
 
 # Findings in the table: what follows from the first is summed up after so many.
@@ -115,10 +116,10 @@ def _table(findings: Sequence[Finding], names: dict[str, str]) -> list[str]:
         for number, finding in enumerate(findings[:MOST_FINDINGS], start=1)
     ]
     cells = [[_cell(text) for text in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(_TITLES, *cells, strict=True)]
-    lines = [_padded(("#", *_TITLES[1:]), widths)]
-    for place, (finding, row) in enumerate(zip(findings, cells, strict=False)):
-        lines.append(_padded(row, widths))
+    header, *rest = aligned([("#", *_TITLES[1:]), *cells], left=None)
+    lines = [header]
+    for place, (finding, line) in enumerate(zip(findings, rest, strict=False)):
+        lines.append(line)
         # Of the first the answer says it.
         lines += [f"   {one_line(finding.why)}"] if place else []
     if len(findings) > MOST_FINDINGS:
@@ -131,11 +132,6 @@ def _table(findings: Sequence[Finding], names: dict[str, str]) -> list[str]:
 def _cell(text: str) -> str:
     line = one_line(text)
     return line if len(line) <= _LONGEST_CELL else f"{line[: _LONGEST_CELL - 1]}…"
-
-
-def _padded(cells: Sequence[str], widths: Sequence[int]) -> str:
-    padded = (cell.ljust(width) for cell, width in zip(cells, widths, strict=True))
-    return "  ".join(padded).rstrip()
 
 
 def _read(evidence: Evidence, states: Sequence[RankState]) -> list[str]:

@@ -16,7 +16,7 @@ from ncclbench.stats.group_words import (
     most_groups,
     wrong_said,
 )
-from ncclbench.terminal.columns import table
+from ncclbench.terminal.columns import aligned, indented, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_digits, format_us
@@ -162,11 +162,12 @@ def _crossed_lines(rows: Sequence[Row]) -> list[str]:
         cuts = " and ".join(own[0]["topologies"])
         title = f"# {arm}, calls of ranks that are in groups of {cuts}, each cell in processes of its own"
         lines.append(one_line(title))
-        width = max(len(one_line(row["order"])) for row in own)
+        cells = []
         for row in own:
-            lines.append(f"  {one_line(row['order']):<{width}}  {crossed_verdict(row)}")
+            cells.append((one_line(row["order"]), crossed_verdict(row)))
             bad = next((cell for cell in row["cells"] if cell["nbytes"] == row["from_nbytes"]), None)
             if bad is not None:
                 stood = ", ".join(f"rank {rank} {said}" for rank, said in bad["said"].items())
-                lines.append(f"  {'':<{width}}  {one_line(stood)}")
+                cells.append(("", one_line(stood)))
+        lines += indented(aligned(cells, left=None))
     return lines

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from ncclbench.terminal.columns import commented, padded
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING, Row
 from ncclbench.units import format_us
@@ -143,32 +144,38 @@ def _places(rows: Sequence[Row]) -> list[bool | None]:
 def _header(places: Sequence[bool | None]) -> list[str]:
     titles = {None: "", False: "out-of-place", True: "in-place"}
     above = "".join(titles[place].center(_HALF) for place in places).rstrip()
-    leading = f"#{'size':>11}{'count':>13}{'type':>10}{'redop':>7}{'root':>6}"
-    names = f"{'time':>10}{'algbw':>9}{'busbw':>9}{'#wrong':>8}" * len(places)
-    units = f"{'(us)':>10}{'(GB/s)':>9}{'(GB/s)':>9}{'':>8}" * len(places)
-    lines = [leading + names, (f"#{'(B)':>11}{'(elements)':>13}{'':>23}{units}").rstrip()]
-    return [f"#{'':47}{above}", *lines] if above else lines
+    names = ("size", "count", "type", "redop", "root", *("time", "algbw", "busbw", "#wrong") * len(places))
+    units = ("(B)", "(elements)", "", "", "", *("(us)", "(GB/s)", "(GB/s)", "") * len(places))
+    lines = [commented(_columns(cells, places)) for cells in (names, units)]
+    return [commented(" " * sum(_OF_THE_CASE) + above), *lines] if above else lines
 
 
-_HALF = 36
+# Widths of the columns, and of what one place has beside them.
+_OF_THE_CASE = (12, 13, 10, 7, 6)
+_OF_A_PLACE = (10, 9, 9, 8)
+_HALF = sum(_OF_A_PLACE)
+
+
+def _columns(cells: Sequence[str], places: Sequence[bool | None]) -> str:
+    return padded(cells, (*_OF_THE_CASE, *_OF_A_PLACE * len(places)), left=(), gap="")
 
 
 def _line(halves: Mapping[bool | None, Row], places: Sequence[bool | None]) -> str:
     row = next(iter(halves.values()))
     count = NOTHING if row["count"] is None else row["count"]
     root = NOTHING if row["root"] is None else row["root"]
-    cells = f"{row['nbytes']:>12}{count:>13}{_short(row['dtype']):>10}{_short(row['redop']):>7}{root:>6}"
-    cells += "".join(_half(halves.get(place)) for place in places)
+    cells = [str(row["nbytes"]), str(count), _short(row["dtype"]), _short(row["redop"]), str(root)]
+    cells += [cell for place in places for cell in _half(halves.get(place))]
     mark = "  WRONG DATA" if any(each["status"] == "wrong" for each in halves.values()) else ""
-    return (cells + mark).rstrip()
+    return _columns(cells, places) + mark
 
 
-def _half(row: Row | None) -> str:
+def _half(row: Row | None) -> tuple[str, ...]:
     if row is None:
-        return " " * _HALF
+        return ("",) * len(_OF_A_PLACE)
     time = NOTHING if row["median_us"] is None else format_us(row["median_us"])
     wrong = NOTHING if row["wrong"] is None else row["wrong"]
-    return f"{time:>10}{_rate(row['algbw_GBs']):>9}{_rate(row['busbw_GBs']):>9}{wrong:>8}"
+    return time, _rate(row["algbw_GBs"]), _rate(row["busbw_GBs"]), str(wrong)
 
 
 def _rate(rate_GBs: float | None) -> str:

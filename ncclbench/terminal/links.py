@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ncclbench.attribution.words import speakers
+from ncclbench.terminal.columns import aligned, commented, headed, padded
 from ncclbench.terminal.streams import one_line
 
 if TYPE_CHECKING:
@@ -100,15 +101,16 @@ def _grid(links: Sequence[Row], places: Places) -> list[str]:
     slowest = min(known, default=1.0) * factor
     decimals = min(3, max(1, 1 - math.floor(math.log10(slowest))))
     lines = [f"# bandwidth in {unit}, from the rank of the line to that of the column, ! is odd"]
-    lines.append("#" + f"{'':>5}" + "".join(f"{rank:>9}" for rank in ranks))
+    widths = (6, *(9 for _ in ranks))
+    lines.append(commented(padded(("", *map(str, ranks)), widths, left=(), gap="")))
     for src in ranks:
-        cells = []
+        cells = [str(src)]
         for dst in ranks:
             link = rates.get((src, dst))
             rate = link["bandwidth_GBs"] if link else None
             text = "-" if rate is None else f"{rate * factor:.{decimals}f}"
-            cells.append(f"{text + ('!' if link and link['odd'] else ' '):>9}")
-        lines.append(f"{src:>6}{''.join(cells)}".rstrip())
+            cells.append(text + ("!" if link and link["odd"] else " "))
+        lines.append(padded(cells, widths, left=(), gap=""))
     return lines + _left_out(ranks, places)
 
 
@@ -127,12 +129,12 @@ def _left_out(shown: Sequence[int], places: Places) -> list[str]:
 
 
 def _classes(links: Sequence[Row]) -> list[str]:
-    lines = ["#", f"# {'class':<12}{'links':>8}{'median GB/s':>14}{'both ways':>12}{'latency us':>12}"]
+    cells = [("class", "links", "median GB/s", "both ways", "latency us")]
     for name in dict.fromkeys(link["class"] for link in links):
         own = [link for link in links if link["class"] == name]
-        cells = [_median(own, key) for key in ("bandwidth_GBs", "both_GBs", "latency_us")]
-        lines.append(f"  {name:<12}{len(own):>8}{cells[0]:>14}{cells[1]:>12}{cells[2]:>12}")
-    return lines
+        bandwidth, both, latency = (_median(own, key) for key in ("bandwidth_GBs", "both_GBs", "latency_us"))
+        cells.append((name, str(len(own)), bandwidth, both, latency))
+    return ["#", *headed(aligned(cells, at_least=(12, 6, 12, 10, 10)))]
 
 
 def _median(links: Sequence[Row], key: str) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from ncclbench.stats.overlap import TOGETHER
 from ncclbench.stats.overlap_words import number, reasons, with_controls
+from ncclbench.terminal.columns import aligned, commented, indented
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_us
@@ -66,10 +67,8 @@ def _table(rows: Sequence[Row]) -> list[str]:
     pairs = with_controls(rows)
     cells = [[title for title, _, _ in columns], [below for _, below, _ in columns]]
     cells += [[one_line(text(row, control)) for _, _, text in columns] for row, control in pairs]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    widths[0] += 2  # for the mark of a comment
-    lines = [" ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells]
-    header = [f"#{line[1:]}".rstrip() for line in lines[:2]]
+    lines = indented(aligned(cells, left=(), gap=" "))
+    header = [commented(line) for line in lines[:2]]
     marks = ["  WRONG DATA" if row["status"] == "wrong" else "" for row, _ in pairs]
     return [*header, *(line + mark for line, mark in zip(lines[2:], marks, strict=True))]
 

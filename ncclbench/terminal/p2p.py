@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ncclbench.stats.p2p import P2p, by_arm, outcomes_of, quotable, size_words, way_words
-from ncclbench.terminal.columns import table
+from ncclbench.terminal.columns import aligned, indented, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_us
@@ -160,11 +160,12 @@ def _ordering_lines(rows: Sequence[Row]) -> list[str]:
     lines = []
     for arm, own in by_arm(rows).items():
         lines.append(one_line(f"# {arm}, orders of calling on two ranks, each cell in processes of its own"))
-        width = max(len(one_line(row["order"])) for row in own)
+        cells = []
         for row in own:
-            lines.append(f"  {one_line(row['order']):<{width}}  {verdict(row)}")
+            cells.append((one_line(row["order"]), verdict(row)))
             if row["stood"]:
-                lines.append(f"  {'':<{width}}  {one_line(row['stood'])}")
+                cells.append(("", one_line(row["stood"])))
+        lines += indented(aligned(cells, left=None))
     return lines
 
 

@@ -10,6 +10,7 @@ from ncclbench.compare.forecast import Forecast
 from ncclbench.plan.model import Plan
 from ncclbench.stats.intervals import FEWEST_EPOCHS
 from ncclbench.tables.topologies import WORLD
+from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.show import unmeasured_lines
 from ncclbench.units import format_bytes, format_seconds
 
@@ -25,19 +26,13 @@ def plan_lines(plan: Plan, told: Forecast) -> list[str]:
     rows = [row for row in told.rows if row["status"] == "planned"]
     columns = len(_HEADS) if told.family else len(_HEADS) - _OF_COMPARISONS
     cells = [_HEADS[:columns], *([_name(row), *_cells(row)][:columns] for row in rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(columns)]
     lines = [_heading(plan, len(rows)), "# time: of all arms together; memory: per rank"]
     if told.family:
         lines.append(
             "# finds: the smallest difference found with 90 % power, judged among "
             f"{told.family} comparison{'s' if told.family > 1 else ''}"
         )
-    for number, row in enumerate(cells):
-        first, *others = (
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        lines.append(("# " if number == 0 else "  ") + "  ".join([first, *others]).rstrip())
+    lines += headed(aligned(cells))
     settled: dict[tuple[str, str | None], tuple[str, str]] = {
         (entry.case.key, None): ("skipped", entry.reason or "")
         for entry in plan.cases

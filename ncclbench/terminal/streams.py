@@ -6,6 +6,7 @@ import os
 from contextlib import suppress
 from typing import TextIO
 
+from ncclbench.environ import variable
 from ncclbench.errors import MeasurementError
 
 _COLOURS = {"red": "1;31", "yellow": "33", "bold": "1"}
@@ -45,12 +46,12 @@ def silence(stream: TextIO) -> None:
 
 def is_terminal(stream: TextIO | None) -> bool:
     """Whether a person looks at it as it comes and lines can be redrawn."""
-    return stream is not None and stream.isatty() and os.environ.get("TERM") != "dumb"
+    return stream is not None and stream.isatty() and variable("TERM") != "dumb"
 
 
 def coloured(text: str, colour: str, stream: TextIO | None) -> str:
     """``text`` in "red", "yellow" or "bold" where the stream is a terminal and NO_COLOR is not set."""
-    if not is_terminal(stream) or os.environ.get("NO_COLOR"):
+    if not is_terminal(stream) or variable("NO_COLOR"):
         return text
     return f"\x1b[{_COLOURS[colour]}m{text}\x1b[0m"
 

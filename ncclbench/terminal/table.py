@@ -8,6 +8,7 @@ from typing import Any
 
 from ncclbench.plan.model import Case, Plan
 from ncclbench.tables.modes import MODES
+from ncclbench.terminal.columns import commented, padded
 from ncclbench.units import format_us, rank_ranges
 
 Row = Mapping[str, Any]
@@ -25,9 +26,6 @@ class Column:
     text: Callable[[Row], str]
     left: bool = False
 
-    def padded(self, text: str) -> str:
-        return text.ljust(self.width) if self.left else text.rjust(self.width)
-
 
 class Table:
     """The columns that a plan's rows need, of one width from the first line to the last."""
@@ -37,15 +35,18 @@ class Table:
 
     def header(self) -> list[str]:
         """Two lines: titles and units."""
-        titles = " ".join(column.padded(column.title) for column in self._columns)
-        units = " ".join(column.padded(column.unit) for column in self._columns)
-        return [_comment(titles), _comment(units)]
+        titles = self._padded([column.title for column in self._columns])
+        units = self._padded([column.unit for column in self._columns])
+        return [commented(titles), commented(units)]
 
     def line(self, row: Row) -> str:
         """The line of one row, as ``--json`` has it."""
-        cells = " ".join(column.padded(column.text(row)) for column in self._columns)
-        mark = "  WRONG DATA" if row["wrong"] else _slow_group(row)
-        return (cells + mark).rstrip()
+        cells = self._padded([column.text(row) for column in self._columns])
+        return cells + ("  WRONG DATA" if row["wrong"] else _slow_group(row))
+
+    def _padded(self, cells: list[str]) -> str:
+        left = [number for number, column in enumerate(self._columns) if column.left]
+        return padded(cells, [column.width for column in self._columns], left, gap=" ")
 
 
 def _slow_group(row: Row) -> str:
@@ -90,11 +91,6 @@ def _columns(plan: Plan) -> list[Column]:
     ]
 
 
-def _comment(text: str) -> str:
-    """``text`` with its first, blank character made a ``#``, so that programs skip the line."""
-    return f"#{text[1:]}".rstrip()
-
-
 def _time(time_us: float | None) -> str:
     return NOTHING if time_us is None else format_us(time_us)
 
@@ -102,7 +98,7 @@ def _time(time_us: float | None) -> str:
 def _interval(row: Row) -> str:
     if row["ci_low_us"] is None or row["ci_high_us"] is None:
         return NOTHING
-    return f"{_time(row['ci_low_us'])}..{_time(row['ci_high_us']):>8}"
+    return f"{_time(row['ci_low_us'])}..{padded([_time(row['ci_high_us'])], [8], left=())}"
 
 
 def _bandwidth(rate_GBs: float | None) -> str:

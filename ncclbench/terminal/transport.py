@@ -17,6 +17,7 @@ from ncclbench.stats.transport_words import (
     ratio_text,
 )
 from ncclbench.store.transfers import TransferFault
+from ncclbench.terminal.columns import aligned, headed, padded
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
 from ncclbench.units import format_bytes, format_digits, format_us
@@ -76,12 +77,12 @@ def _way_lines(rows: Sequence[WayRow]) -> list[str]:
         f"{generators_text(first)}; medians over {count_text(first.epochs, 'epoch')}; "
         f"{f'{wrong:,} bytes WRONG' if wrong else 'no byte wrong'}"
     ]
-    above, titles = ("".join(f"{column[which]:>{column[2]}}" for column in _COLUMNS) for which in (0, 1))
-    lines.append(f"# {'':<{width}}{above}".rstrip())
+    above, titles = [first for first, _, _ in _COLUMNS], [second for _, second, _ in _COLUMNS]
+    lines.append(f"# {_line('', above, width)}")
     for kind in ("two-sided", "one-sided"):
         own = [row for row in rows if row.kind == kind]
         if own:
-            lines += [f"# {kind:<{width}}{titles}", *(_way_line(row, width) for row in own)]
+            lines += [f"# {_line(kind, titles, width)}", *(_way_line(row, width) for row in own)]
     return [*lines, *_wrapped(LEGEND)]
 
 
@@ -93,8 +94,13 @@ def _way_line(row: WayRow, width: int) -> str:
         *(_short(found) for found in (row.trainer_us, row.frozen_us, row.generator_us, row.stale_us)),
         f"{100 * row.torn / row.steps:.0f}%" if row.steps else NOTHING,
     ]
-    padded = "".join(f"{cell:>{column[2]}}" for cell, column in zip(cells, _COLUMNS, strict=True))
-    return f"  {one_line(row.name):<{width}}{padded}{'  WRONG DATA' if row.status == 'wrong' else ''}"
+    line = _line(one_line(row.name), cells, width)
+    return f"  {line}{'  WRONG DATA' if row.status == 'wrong' else ''}"
+
+
+def _line(name: str, cells: Sequence[str], width: int) -> str:
+    """The name of a way, in so many characters, and what stands beside it."""
+    return padded((name, *cells), (width, *(column[2] for column in _COLUMNS)), gap="")
 
 
 def _short(found: OverEpochs | None) -> str:
@@ -112,15 +118,12 @@ def _latency_lines(latency: Sequence[LatencyRow]) -> list[str]:
     by_way: dict[str, dict[int, LatencyRow]] = {}
     for row in latency:
         by_way.setdefault(way_name(row.way, row.arm), {})[row.nbytes] = row
-    width = max(len("way"), *map(len, by_way))
-    lines = [
-        "# a small message until a generator knows of it, us; reads by the reader's clock",
-        f"# {'way':<{width}}" + "".join(f"  {format_bytes(size):>9}" for size in sizes),
-    ]
+    cells = [["way", *(format_bytes(size) for size in sizes)]]
     for name, own in by_way.items():
-        cells = [format_us(own[size].total_us.median) if size in own else "-" for size in sizes]
-        lines.append(f"  {one_line(name):<{width}}" + "".join(f"  {cell:>9}" for cell in cells))
-    return lines
+        times = (format_us(own[size].total_us.median) if size in own else NOTHING for size in sizes)
+        cells.append([one_line(name), *times])
+    title = "# a small message until a generator knows of it, us; reads by the reader's clock"
+    return [title, *headed(aligned(cells, at_least=(0, *(9 for _ in sizes))))]
 
 
 def _fault_lines(faults: Sequence[TransferFault]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ncclbench.compare.overview import counted, counts
+from ncclbench.terminal.columns import aligned, indented
 from ncclbench.terminal.streams import one_line
 from ncclbench.units import format_bytes
 
@@ -23,9 +24,9 @@ def verdict_lines(comparisons: Sequence[Mapping[str, Any]]) -> list[str]:
         "#",
         f"# {first['statistic']} of time against {first['base']}: ratio of times, 95 % interval, verdict",
     ]
-    width = max(len(case_name(row)) for row in comparisons)
-    arm_width = max(len(str(row["new"])) for row in comparisons)
-    lines += [f"  {case_name(row):<{width}}  {row['new']:<{arm_width}}  {_ratio(row)}" for row in comparisons]
+    lines += indented(
+        aligned([(case_name(row), str(row["new"]), _ratio(row)) for row in comparisons], left=None)
+    )
     for arm in dict.fromkeys(row["new"] for row in comparisons):
         found = counts([row for row in comparisons if row["new"] == arm])
         lines.append(f"# {arm} against {first['base']}: {counted(found)}")

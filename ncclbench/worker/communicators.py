@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from ncclbench.environ import set_variables, variables
 from ncclbench.worker.footprint import Footprint
 
 # NCCL writes this of each communicator that it has made, also of a split (init.cc).
@@ -25,14 +26,16 @@ class NcclLog:
     def __init__(self, subsystems: str = "INIT") -> None:
         """``subsystems``: of NCCL, that write into it."""
         self._file: int | None = None
-        if any(name in os.environ for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")):
+        if any(name in variables() for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")):
             return
         self._file = os.memfd_create("nccl-log", 0)
-        os.environ |= {
-            "NCCL_DEBUG": "INFO",
-            "NCCL_DEBUG_SUBSYS": subsystems,
-            "NCCL_DEBUG_FILE": f"/proc/self/fd/{self._file}",
-        }
+        set_variables(
+            {
+                "NCCL_DEBUG": "INFO",
+                "NCCL_DEBUG_SUBSYS": subsystems,
+                "NCCL_DEBUG_FILE": f"/proc/self/fd/{self._file}",
+            }
+        )
 
     def made(self) -> int | None:
         """Communicators made up to now; None where the user's own settings stand."""

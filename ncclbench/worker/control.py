@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -15,6 +14,8 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch.distributed import DebugLevel, get_debug_level, set_debug_level  # type: ignore[attr-defined]
+
+from ncclbench.environ import set_variables, unset, variable
 
 # Of so many ranks on gloo connects only those that have something to say to each other.
 LAZY_FROM = 128
@@ -29,14 +30,14 @@ def _few_connections(nranks: int) -> Iterator[None]:
     entry that is as long as there are ranks: 16 ranks make 256 reads of 282 bytes (torch 2.15), lazily 32 of
     154. The arms get what is set.
     """
-    if nranks < LAZY_FROM or _LAZY in os.environ:
+    if nranks < LAZY_FROM or variable(_LAZY) is not None:
         yield
         return
-    os.environ[_LAZY] = "1"
+    set_variables({_LAZY: "1"})
     try:
         yield
     finally:
-        del os.environ[_LAZY]
+        unset(_LAZY)
 
 
 class ControlPlane:

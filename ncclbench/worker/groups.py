@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 
+from ncclbench.environ import set_defaults
 from ncclbench.plan.model import Arm
 from ncclbench.tables.backends import Backend, find_backend
 from ncclbench.worker.compat import (
@@ -81,13 +81,17 @@ def prepare_environment(one_host: bool, share_gpu: bool, ranks_per_gpu: int) -> 
     for and nobody is elsewhere.
     """
     if one_host:
-        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+        set_defaults({"GLOO_SOCKET_IFNAME": "lo"})
     if share_gpu:
         # NCCL 2.30 and later let ranks of one communicator share a GPU; their kernels must fit
         # beside each other, and NVLS does not work then (NVIDIA/nccl#1716).
-        os.environ.setdefault("NCCL_MULTI_RANK_GPU_ENABLE", "1")
-        os.environ.setdefault("NCCL_NVLS_ENABLE", "0")
-        os.environ.setdefault("NCCL_MAX_CTAS", str(max(1, 8 // ranks_per_gpu)))
+        set_defaults(
+            {
+                "NCCL_MULTI_RANK_GPU_ENABLE": "1",
+                "NCCL_NVLS_ENABLE": "0",
+                "NCCL_MAX_CTAS": str(max(1, 8 // ranks_per_gpu)),
+            }
+        )
 
 
 def open_group(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ncclbench.environ import set_variables
 from ncclbench.environment.collect import collect, merge
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.health import read_health
@@ -72,12 +73,12 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
     timeout_s = task.timeout_s * _LIBRARY_TIMEOUT_FACTOR + _LIBRARY_TIMEOUT_EXTRA_S
     gpus = count_gpus()
     # The control plane is no arm's: of an interface that is not there the arm alone is to tell.
-    os.environ |= {name: value for name, value in task.variables.items() if name != GLOO_INTERFACE}
+    set_variables({name: value for name, value in task.variables.items() if name != GLOO_INTERFACE})
     prepare_environment(task.one_host, task.share_gpu, max(1, task.local_ranks // max(1, gpus)))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.local_ranks))
     place.step()
     control = ControlPlane(store, task.rank, task.nranks, timeout_s)
-    os.environ |= task.variables
+    set_variables(task.variables)
     place.step()
     link = Link(pipe, speaks=task.rank == 0)
     devices = Devices(task.local_rank)

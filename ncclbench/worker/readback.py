@@ -6,7 +6,6 @@ connections do. Read in a launch that times nothing.
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from typing import Any
 import psutil
 import torch
 
+from ncclbench.environ import variable
 from ncclbench.plan.environments import LIBRARIES
 from ncclbench.store.meta import SettingRead
 from ncclbench.tables.settings import (
@@ -137,7 +137,7 @@ def _environment(name: str, asked: str) -> SettingRead:
     versions = [f"torch {torch.__version__}", f"Python {sys.version.split()[0]}"]
     if torch.cuda.is_available():
         versions.insert(1, f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")  # type: ignore[no-untyped-call]
-    folder = os.environ.get(LIBRARIES)
+    folder = variable(LIBRARIES)
     if folder is None:
         return _reading(name, asked, ", ".join(versions), True, _BY_PROCESS)
     loaded = sorted({Path(path).name for path in _mapped() if Path(path).parent == Path(folder).resolve()})

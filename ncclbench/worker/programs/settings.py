@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ncclbench.environ import unset
 from ncclbench.plan.model import Arm
 from ncclbench.worker import protocol
 from ncclbench.worker.board import NOWHERE
@@ -35,8 +35,7 @@ def run(bench: Bench, request: dict[str, Any]) -> None:
     Args:
         request: ``arms``: id, backend and settings of each.
     """
-    for name in ("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS"):
-        os.environ.pop(name, None)
+    unset("NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_DEBUG_SUBSYS")
     log = NcclLog("INIT,ENV,TUNING")
     arms = {arm.id: arm for arm in (Arm(*each) for each in request["arms"])}
     while (order := bench.control.share(bench.link.ask(protocol.Ready()))) is not None:
