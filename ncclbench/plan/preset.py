@@ -248,8 +248,9 @@ def _step(entry: Mapping[str, Any], where: str) -> Step:
         for name, value in getattr(step, key).items():
             if not all(str(each).isprintable() for each in (value if isinstance(value, list) else [value])):
                 raise RequestError(f"{where}: {key}.{_short(name)} holds characters that no option takes")
-        text = " ".join("".join(char for char in step.description if char.isprintable() or char == "\n").split())
-    return msgspec.structs.replace(step, description=text[:_MOST_TEXT])
+    if not step.description.isprintable():
+        raise RequestError(f"{where}: description is no line of text")
+    return step
 
 
 def _named(entry: Mapping[str, Any], number: int) -> str:
