@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,10 @@ from ncclbench.errors import (
 from ncclbench.store.files import META_FILE, kind_of_run
 from ncclbench.store.preset import StepStatus, StoredPreset, StoredStep, write_preset
 from ncclbench.supervise.signals import EndSignals
-from ncclbench.terminal.preset import heading, result, step_lines
+from ncclbench.terminal.steps import heading, result, step_lines
 from ncclbench.terminal.streams import coloured, one_line, show
 
 if TYPE_CHECKING:
-    from ncclbench.compare.decisions import Decision
     from ncclbench.supervise.launch import Job
     from ncclbench.supervise.steps import Company, Ended
 
@@ -194,14 +194,33 @@ def _after(
     )
 
 
-def decided(stored: StoredPreset, folder: Path) -> Decision | None:
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What all steps together say to the preset's question.
+
+    Attributes:
+        ok: None where it is unclear.
+        wrong: somewhere data were wrong.
+        sentence, lines: for people; ``document`` for programs.
+    """
+
+    ok: bool | None
+    wrong: bool
+    sentence: str
+    lines: Sequence[str]
+    document: Mapping[str, Any]
+
+
+def answer_of(stored: StoredPreset, folder: Path) -> Answer | None:
     """The answer to the preset's question; None where it asks none."""
     if stored.decision is None:
         return None
     # Imported here: it reads runs, which takes what reads and compares them.
     from ncclbench.compare.decisions import decide
+    from ncclbench.terminal.preset import decision_lines
 
-    return decide(stored.decision, folder, stored.steps)
+    found = decide(stored.decision, folder, stored.steps)
+    return Answer(found.ok, found.wrong, found.answer, decision_lines(found), found.as_json())
 
 
 def _conclude(steps: Steps, signals: EndSignals) -> int:
@@ -210,18 +229,18 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
     stream = sys.stderr if params["as_json"] else sys.stdout
     go_on = f"ncclbench sweep --resume {folder}"
     ended: NcclbenchError | None = None
-    decision = None
+    answer: Answer | None = None
     if signals.received is not None:
         try:
             signals.check()
         except Interrupted as error:
             ended = error
     else:
-        decision = decided(stored, folder)
-    code = ended.exit_code if ended is not None else _code(stored.steps, decision, params)
+        answer = answer_of(stored, folder)
+    code = ended.exit_code if ended is not None else _code(stored.steps, answer, params)
     failed = [step.name for step in stored.steps if step.status in _FAILED]
     counts = _counts(stored.steps)
-    message = f"{counts}; {decision.answer}" if decision is not None else counts
+    message = counts if answer is None else f"{counts}; {answer.sentence}"
     if ended is not None:
         message = f"{ended}; {counts}; what was measured is kept, go on with {go_on}"
     elif failed:
@@ -231,19 +250,19 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
             document(
                 "sweep",
                 run=folder,
-                ok=ended is None and not failed and _is_good(stored.steps, decision, params),
+                ok=ended is None and not failed and _is_good(stored.steps, answer, params),
                 message=message,
                 rest={
                     "preset": stored.preset,
                     "steps": [_step_json(step, folder) for step in stored.steps],
-                    "decision": decision.as_json() if decision is not None else None,
+                    "decision": None if answer is None else answer.document,
                 },
             )
         )
     for line in step_lines(stored.steps, folder, stream):
         show(f"{line}\n", stream)
-    for line in decision.lines if decision is not None else ():
-        show(f"{one_line(line)}\n", stream)
+    for line in answer.lines if answer is not None else ():
+        show(f"{line}\n", stream)
     colour = "red" if code else "bold"
     show(f"{coloured(one_line(message), colour, stream)}\n", stream)
     if ended is not None:
@@ -253,30 +272,33 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
 
 def _step_json(step: StoredStep, folder: Path) -> dict[str, Any]:
     """A step as preset.json has it, with what its own document said."""
-    answer = folder / step.folder / ANSWER_FILE
+    kept = folder / step.folder / ANSWER_FILE
     return {
         **msgspec.to_builtins(step),
         "ok": step.status == "done" if step.status != "not run" else None,
-        "answer": answer if answer.is_file() else None,
+        "answer": kept if kept.is_file() else None,
     }
 
 
-def _code(steps: Sequence[StoredStep], decision: Decision | None, params: Mapping[str, Any]) -> int:
+def _code(steps: Sequence[StoredStep], answer: Answer | None, params: Mapping[str, Any]) -> int:
     """Of the whole: a failure counts more than a bad answer."""
     if any(step.status in _FAILED for step in steps):
         return EXIT_FAILED
     if params["exit_zero"]:
         # With --exit-zero, which every step has got too, one ends with 1 for wrong data alone.
-        return EXIT_BAD_ANSWER if any(step.exit_code == EXIT_BAD_ANSWER for step in steps) else EXIT_OK
-    return EXIT_OK if _is_good(steps, decision, params) else EXIT_BAD_ANSWER
+        wrong = any(step.exit_code == EXIT_BAD_ANSWER for step in steps) or (
+            answer is not None and answer.wrong
+        )
+        return EXIT_BAD_ANSWER if wrong else EXIT_OK
+    return EXIT_OK if _is_good(steps, answer, params) else EXIT_BAD_ANSWER
 
 
-def _is_good(steps: Sequence[StoredStep], decision: Decision | None, params: Mapping[str, Any]) -> bool:
+def _is_good(steps: Sequence[StoredStep], answer: Answer | None, params: Mapping[str, Any]) -> bool:
     if any(step.status == "bad" for step in steps):
         return False
-    if decision is None or decision.ok:
+    if answer is None or answer.ok:
         return True
-    return decision.ok is None and params["unclear"] == "pass"
+    return answer.ok is None and params["unclear"] == "pass"
 
 
 def _counts(steps: Sequence[StoredStep]) -> str:

@@ -66,13 +66,8 @@ def new_steps(ctx: click.Context, preset: Preset, world: World, seat: Seat | Non
     Raises:
         RequestError: options stand beside it that are of one sweep, or the folder holds something.
     """
-    params, typed = ctx.params, typed_options(ctx)
-    beside = [name for name in typed if name not in (*_OF_WHOLE, *_PASSED_ON)]
-    if beside:
-        raise RequestError(
-            f"{', '.join(beside)} is for one sweep, and {preset.source} has {len(preset.steps)} steps of "
-            "several commands: leave it out, or change a copy of the preset's file"
-        )
+    params = ctx.params
+    refuse_of_one_sweep(ctx, preset)
     words = _typed_words(ctx)
     steps = []
     for step in preset.steps:
@@ -112,6 +107,22 @@ def new_steps(ctx: click.Context, preset: Preset, world: World, seat: Seat | Non
         raise refused
     folder = new_run_folder(params["out"], params["label"] or preset.name)
     return Steps(folder, stored, params, seat)
+
+
+def refuse_of_one_sweep(ctx: click.Context, preset: Preset, more: tuple[str, ...] = ()) -> None:
+    """Refuse options that say what one sweep measures; ``more`` are allowed beside those of the whole.
+
+    Raises:
+        RequestError: some were typed.
+    """
+    beside = [name for name in typed_options(ctx) if name not in (*_OF_WHOLE, *_PASSED_ON, *more)]
+    if beside:
+        count = len(preset.steps)
+        has = "is no plain sweep" if count == 1 else f"has {count} steps"
+        raise RequestError(
+            f"{', '.join(beside)} is for one sweep, and {preset.source} {has}: leave it out, "
+            "or change it in a copy of the preset's file"
+        )
 
 
 def _typed_words(ctx: click.Context) -> dict[str, str]:
