@@ -68,6 +68,7 @@ def run_job(
     as_json: bool,
     lead: Callable[[Job], int],
     environments: Environments | None = None,
+    may_have_steps: bool = False,
 ) -> int:
     """Meet the other supervisors, lead or follow, and end with one code on every rank.
 
@@ -76,6 +77,7 @@ def run_job(
         nranks: world size where one supervisor has all ranks.
         lead: what rank 0 does; returns its exit code.
         environments: in which workers of some arms are started, by name.
+        may_have_steps: rank 0 may run a preset of several steps, which the others then run, too.
 
     Raises:
         RequestError: a variable of torch's has a value that it cannot read.
@@ -85,6 +87,7 @@ def run_job(
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join
         from ncclbench.supervise.session import end_together, follow
+        from ncclbench.supervise.steps import follow_steps
 
         signals.check()
         job = join(seat, nranks, signals, environments)
@@ -94,7 +97,7 @@ def run_job(
                 job.meet_everybody()
                 code = lead(job)
             else:
-                code = follow(job)
+                code = follow_steps(job) if may_have_steps else follow(job)
         except NcclbenchError as error:
             code = error.exit_code
             show_failure(command, code, str(error), as_json, job.leads, error.run)

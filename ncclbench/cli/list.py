@@ -19,6 +19,7 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.values import one_of
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.kernels import KINDS
+from ncclbench.plan.preset import find_preset, preset_names
 from ncclbench.tables.backends import BACKENDS, Backend, third_party_backends
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -122,6 +123,15 @@ def kernels() -> list[Entry]:
     return [_entry(kind.name, kind.description, here, reason, bound=kind.bound) for kind in KINDS.values()]
 
 
+def presets() -> list[Entry]:
+    """Every preset of the package; of those that end in an answer the question's name."""
+    found = [find_preset(name) for name in preset_names()]
+    return [
+        _entry(each.name, each.title, steps=[step.name for step in each.steps], decision=each.decision)
+        for each in found
+    ]
+
+
 SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "collectives": collectives,
     "backends": backends,
@@ -131,6 +141,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
     "modes": modes,
     "settings": settings,
     "kernels": kernels,
+    "presets": presets,
 }
 
 
@@ -147,7 +158,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
 )
 @json_option
 def command(section: str | None, as_json: bool) -> None:
-    """List collectives, backends, topologies, dtypes, operators, modes and kernels: here, or why not."""
+    """List all that has a name, collectives to presets, and what of it is here, or why not."""
     listed = {name: SECTIONS[name]() for name in ([section] if section else SECTIONS)}
     if as_json:
         message = f"listed {', '.join(listed)}"

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -25,14 +25,20 @@ from ncclbench.cli.options import (
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
+from ncclbench.cli.preset import drilled_ranks, load_preset, merged, preset_option
+from ncclbench.cli.steps import refuse_of_one_sweep
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_OK, RequestError
 from ncclbench.plan.arms import arms_device
 from ncclbench.plan.build import build_plan
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Device, Plan
+from ncclbench.plan.preset import Preset, World
 from ncclbench.tables.backends import find_backend
 from ncclbench.terminal.streams import show, write
+
+if TYPE_CHECKING:
+    from ncclbench.compare.forecast import Forecast
 
 _MOST_RANKS = 1 << 20
 
@@ -64,6 +70,7 @@ _out_option = under(
     cls=SectionedCommand,
     epilog="Example: ncclbench plan --backends nccl2,nccl-legacy --world-size 64 --nproc-per-node 8",
 )
+@preset_option
 @selection_options
 @arm_options
 @method_options
@@ -71,22 +78,21 @@ _out_option = under(
 @launch_options
 @_out_option
 @json_option
-def command(**params: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **params: Any) -> int:
     """Show what a sweep with these options would run: cases, time, memory, and the smallest effect it finds.
 
     Nothing is measured. Times and effects come from this machine's calibration (ncclbench calibrate).
     """
-    from ncclbench.compare.forecast import forecast
-    from ncclbench.store.calibrations import find_here
-    from ncclbench.terminal.planned import conclusion, plan_lines
-
-    file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
     hosts = _hosts(params)
-    plan = _plan(params, hosts)
-    base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
-    calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
-    told = forecast(plan, calibration)
-    message = conclusion(plan, told, calibration)
+    if params["preset"] is not None:
+        preset, world = load_preset(params["preset"]), _world(params, hosts)
+        if not preset.is_plain_sweep:
+            return _plan_steps(ctx, preset, world, hosts)
+        params = merged(ctx, preset.steps[0], world)
+    file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
+    foretold = _foretell(_plan(params, hosts))
+    plan, told, message, calibration = foretold.plan, foretold.told, foretold.message, foretold.calibration
     if file is not None:
         from ncclbench.store.plans import write_plan
 
@@ -114,9 +120,36 @@ def command(**params: Any) -> int:
         )
     else:
         # A sentence a line: together they are several times as wide as a terminal.
-        lines = [*hosts.lines(), *plan_lines(plan, told), message.replace("; ", ";\n  ")]
+        lines = [*hosts.lines(), *foretold.lines()]
         write("\n".join(lines) + "\n", sys.stdout)
     return EXIT_OK
+
+
+@dataclass(frozen=True, slots=True)
+class _Foretold:
+    """A plan and what is known of it beforehand."""
+
+    plan: Plan
+    told: Forecast
+    message: str
+    calibration: Mapping[str, Any] | None
+
+    def lines(self) -> list[str]:
+        """For people; a sentence of the message a line: together they are wider than a terminal."""
+        from ncclbench.terminal.planned import plan_lines
+
+        return [*plan_lines(self.plan, self.told), self.message.replace("; ", ";\n  ")]
+
+
+def _foretell(plan: Plan) -> _Foretold:
+    from ncclbench.compare.forecast import forecast
+    from ncclbench.store.calibrations import find_here
+    from ncclbench.terminal.planned import conclusion
+
+    base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
+    calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
+    told = forecast(plan, calibration)
+    return _Foretold(plan, told, conclusion(plan, told, calibration), calibration)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +214,66 @@ def _plan(params: Mapping[str, Any], hosts: _Hosts) -> Plan:
         method=method_from(params, arms),
         machine=hosts.machine,
     )
+
+
+def _world(params: Mapping[str, Any], hosts: _Hosts) -> World:
+    """The ranks that a preset would have."""
+    is_one = hosts.nranks == hosts.local_ranks
+    return World(
+        nranks=hosts.nranks,
+        local_ranks=hosts.local_ranks,
+        device=hosts.machine.device,
+        drilled=drilled_ranks(params["nproc_per_node"] if hosts.is_here else hosts.local_ranks),
+        launched=not is_one,
+    )
+
+
+def _plan_steps(ctx: click.Context, preset: Preset, world: World, hosts: _Hosts) -> int:
+    """Of a preset of several steps: what each sweep among them would run; the others are named."""
+    refuse_of_one_sweep(ctx, preset, ("--machine", "--world-size"))
+    rows: list[dict[str, Any]] = []
+    steps: list[dict[str, Any]] = []
+    lines = hosts.lines()
+    for step in preset.steps:
+        why, foretold = step.why_not(world), None
+        if why is None and step.command == "sweep":
+            try:
+                foretold = _foretell(_plan(merged(ctx, step, world), hosts))
+            except RequestError as error:
+                why = str(error)
+        elif why is None:
+            why = "a plan is of sweeps"
+        lines.append(f"# step {step.name}: ncclbench {step.command}")
+        lines += [f"not planned: {why}"] if foretold is None else foretold.lines()
+        if foretold is not None:
+            rows += [{"step": step.name, **row} for row in foretold.told.rows]
+        steps.append(
+            {
+                "name": step.name,
+                "command": step.command,
+                "planned": foretold is not None,
+                "reason": None if foretold is not None else f"not planned: {why}",
+                "seconds": None if foretold is None else foretold.told.seconds,
+                "bytes_per_rank": None if foretold is None else foretold.plan.bytes_per_rank,
+            }
+        )
+    planned = [step for step in steps if step["planned"]]
+    seconds = [step["seconds"] for step in planned]
+    message = f"{len(planned)} of {len(steps)} steps planned; each runs with ncclbench sweep --preset"
+    if ctx.params["as_json"]:
+        rest = {
+            "preset": preset.name,
+            "steps": steps,
+            "rows": rows,
+            "seconds": None if None in seconds else sum(seconds),
+            "bytes_per_rank": max((step["bytes_per_rank"] for step in planned), default=None),
+            "nranks": hosts.nranks,
+            "machine": hosts.machine.to_json(),
+        }
+        emit_json(document("plan", ok=True, message=message, rest=rest))
+    else:
+        write("\n".join([*lines, message]) + "\n", sys.stdout)
+    return EXIT_OK
 
 
 def _source(calibration: Mapping[str, Any] | None) -> dict[str, Any] | None:

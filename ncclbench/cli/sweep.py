@@ -28,8 +28,11 @@ from ncclbench.cli.options import (
 )
 from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.planned import plan_from_file, plan_option
+from ncclbench.cli.preset import load_preset, merged, preset_option, world_of
 from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
+from ncclbench.cli.stepping import run_alone, run_led
+from ncclbench.cli.steps import Steps, former_steps, holds_preset, new_steps
 from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import (
@@ -71,6 +74,7 @@ _BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", 
     cls=SectionedCommand,
     epilog="Example: ncclbench sweep --ops all_reduce,broadcast -b 8 -e 64M",
 )
+@preset_option
 @plan_option
 @selection_options
 @arm_options
@@ -84,7 +88,7 @@ _BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", 
 @click.pass_context
 def command(ctx: click.Context, /, **params: Any) -> int:
     """Measure collectives over sizes, types and backends: a table, a run folder and a report to share."""
-    if params["resume"] is not None:
+    if params["resume"] is not None and not holds_preset(params["resume"]):
         beside = [name for name in typed_options(ctx) if name not in _BESIDE_RESUME]
         if beside:
             raise RequestError(f"--resume takes everything from the run: leave {', '.join(beside)} away")
@@ -93,24 +97,53 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         if beside:
             raise RequestError(f"--plan says what is measured and how: leave {', '.join(beside)} away")
     seat = find_seat(variables(), params["nproc_per_node"])
-    # Under a launcher hosts are known once the others are met; what else is wrong is said before.
-    plan = _plan(params, seat) if params["resume"] is None and (seat is None or not params["plan"]) else None
+    if seat is None:
+        params, steps = _chosen(ctx, params, None)
+        if steps is not None:
+            return run_alone(steps)
+    # Under a launcher rank 0 alone reads presets, and hosts are known once the others are met; what else is
+    # wrong is said before.
+    from_rank_0 = params["resume"] is not None or (seat is not None and (params["preset"] or params["plan"]))
+    plan = None if from_rank_0 else _plan(params, seat)
     # What is wrong with the run or its folder is said before anything starts; under a launcher the
     # others are met first, so that all of them end with the same code.
     work = _prepare(plan, seat, params) if seat is None else None
 
     def lead(job: Job) -> int:
-        placed = plan
-        if params["plan"] or (plan is not None and plan.groups):
-            placed = _plan(params, seat, job.placement())
-        return _lead(job, work or _prepare(placed, seat, params), params)
+        mine, placed = params, plan
+        if seat is not None:
+            mine, steps = _chosen(ctx, params, seat)
+            if steps is not None:
+                return run_led(steps, job)
+        if mine["resume"] is None and (from_rank_0 or (plan is not None and plan.groups)):
+            placed = _plan(mine, seat, job.placement())
+        return _lead(job, work or _prepare(placed, seat, mine), mine)
 
     nranks = work.plan.nranks if work else 0
     try:
-        return run_job("sweep", seat, nranks, params["as_json"], lead, params["arm_env"])
+        return run_job("sweep", seat, nranks, params["as_json"], lead, params["arm_env"], may_have_steps=True)
     finally:
         if work is not None:
             work.folder.close()
+
+
+def _chosen(
+    ctx: click.Context, params: dict[str, Any], seat: Seat | None
+) -> tuple[dict[str, Any], Steps | None]:
+    """What the command does: the options of one sweep, or several steps.
+
+    Raises:
+        RequestError: no such preset, or options that do not go with it.
+    """
+    if holds_preset(params["resume"]):
+        return params, former_steps(ctx, seat)
+    if params["preset"] is None:
+        return params, None
+    preset = load_preset(params["preset"])
+    world = world_of(seat, params["nproc_per_node"])
+    if preset.is_plain_sweep:
+        return merged(ctx, preset.steps[0], world), None
+    return params, new_steps(ctx, preset, world, seat)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from ncclbench.environment.host import format_ranges, host_identity
 from ncclbench.errors import MeasurementError, RequestError
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
+from ncclbench.supervise.steps import STEP_VARIABLE
 from ncclbench.supervise.store_process import StoreProcess
 from ncclbench.tables.topologies import Placement
 from ncclbench.worker.meeting import CONNECT_S, StorePlace, connect
@@ -283,7 +284,9 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
         RequestError: two processes claim one rank, or the store cannot be reached.
         Interrupted: an ending signal came while waiting for it.
     """
-    hosts_store = seat.rank == 0 and not seat.uses_agent_store
+    # A step of a preset meets in the store of the ranks that started it, under a prefix of its own.
+    step = environ.get(STEP_VARIABLE)
+    hosts_store = seat.rank == 0 and not seat.uses_agent_store and step is None
     address = (seat.master_addr, seat.master_port)
     if not hosts_store:
         _await_store(seat, signals)
@@ -298,7 +301,7 @@ def meet_others(seat: Seat, environ: Mapping[str, str], signals: EndSignals) -> 
             "else set MASTER_ADDR and MASTER_PORT to a reachable address and a free port"
         ) from error
     # A restarted torchrun job meets the same store again: its restart count keeps the names apart.
-    name = f"ncclbench-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"
+    name = f"ncclbench-{environ.get('TORCHELASTIC_RESTART_COUNT', '0')}" + (f"-{step}" if step else "")
     meeting = Rendezvous(store, name, seat.rank, seat.world_size, address, server)
     if PrefixStore(name, store).add(f"claims/{seat.rank}", 1) > 1:
         raise RequestError(
