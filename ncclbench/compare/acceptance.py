@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ncclbench.attribution.words import name_of
 from ncclbench.compare.answers import ORDER, Decision, DecisionLine, Word, count_text, in_order, reasons, some
-from ncclbench.compare.found import Found, Row, StepFound
+from ncclbench.compare.found import Found, Row, StepFound, settling
 from ncclbench.stats.groups import wrong_where
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.units import format_bytes, rank_ranges
@@ -35,6 +35,7 @@ class _Finding:
         evidence: key of _SUBJECTS.
         hosts: of whom; None of all that took part.
         others: what it leaves open of hosts that took part and are not in ``hosts``; "" for nothing.
+        settle: what would settle or mend it.
         shared: it is of all ``hosts`` together, and cannot be told of any one of them.
     """
 
@@ -44,6 +45,7 @@ class _Finding:
     evidence: str
     hosts: tuple[str, ...] | None = None
     others: str = ""
+    settle: str | None = None
     shared: bool = False
 
     @property
@@ -55,13 +57,15 @@ class _Finding:
 def decide(found: Found) -> Decision:
     """Accept, do not accept, or unclear: nothing passes by not having been looked at."""
     # Settings of a machine are found by each of its steps.
-    findings = list({one.key: one for step in found.steps for one in _of_step(step)}.values())
+    findings = list({one.key: one for step in found.steps for one in _of_step(found, step)}.values())
     looked = {finding.evidence for finding in findings}
     if "data" not in looked:
         findings.append(_Finding("unclear", "no collective was measured", "", "data"))
     if "slow" not in looked:
         findings.append(
-            _Finding("unclear", "nobody looked for slow ranks and links: ncclbench suspects", "", "slow")
+            _Finding(
+                "unclear", "nobody looked for slow ranks and links", "", "slow", settle="ncclbench suspects"
+            )
         )
     lines = [_host_line(host, findings) for host in found.hosts]
     lines += [
@@ -71,6 +75,7 @@ def decide(found: Found) -> Decision:
             finding.sentence,
             finding.step or None,
             finding.evidence,
+            finding.settle,
         )
         for finding in findings
     ]
@@ -122,13 +127,13 @@ def _host_line(host: str, findings: Sequence[_Finding]) -> DecisionLine:
     return DecisionLine(host, verdict, joined, steps[0] if len(steps) == 1 else None, "hosts")
 
 
-def _of_step(step: StepFound) -> Iterator[_Finding]:
+def _of_step(found: Found, step: StepFound) -> Iterator[_Finding]:
     """All that a step says; one that ended badly for a reason that nobody sees here does not pass."""
-    found = [finding for look in _LOOKS for finding in look(step)]
-    yield from found
+    seen = [finding for look in _LOOKS for finding in look(step)]
+    yield from seen
     if step.lacking is not None:
-        yield _Finding("unclear", step.lacking, step.name, "steps")
-    elif step.step.status == "bad" and all(finding.verdict == "pass" for finding in found):
+        yield _Finding("unclear", step.lacking, step.name, "steps", settle=settling(found, step))
+    elif step.step.status == "bad" and all(finding.verdict == "pass" for finding in seen):
         said = step.step.message or "it does not say why"
         yield _Finding("unclear", f"{step.name} ended with a bad answer: {said}", step.name, "steps")
 
@@ -196,9 +201,10 @@ def _speed(step: StepFound) -> Iterator[_Finding]:
     if not step.judged and any(row["status"] == "ok" for row in step.rows):
         yield _Finding(
             "unclear",
-            f"no speed was required: ncclbench report {step.name} --require 90%peak",
+            "no speed was required",
             step.name,
             "speed",
+            settle=step.again(require="80%peak"),
         )
 
 
@@ -257,13 +263,13 @@ def _health(step: StepFound) -> Iterator[_Finding]:
             step.hosts_of(ranks) or None,
         )
     for finding in meta.get("preflight") or ():
-        mend = f" ({finding['mend']})" if finding.get("mend") else ""
         yield _Finding(
             "unclear",
-            f"{finding['severity']}: {finding['what']}{mend}",
+            f"{finding['severity']}: {finding['what']}",
             step.name,
             "health",
             step.hosts_of(finding["ranks"]) or None,
+            settle=finding.get("mend"),
         )
 
 

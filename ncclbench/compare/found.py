@@ -126,6 +126,12 @@ class StepFound:
         """The summary of ``drill``."""
         return recoveries(self.run.trials) if self.run is not None else []
 
+    @property
+    def unavailable(self) -> dict[str, str]:
+        """Strategies of a drill that are not to be had, and why."""
+        told = None if self.run is None else self.run.meta.get("unavailable")
+        return {str(name): str(why) for name, why in told.items()} if isinstance(told, dict) else {}
+
     @cached_property
     def judged(self) -> list[Judged]:
         """What the step's own command required, held against its rows."""
@@ -223,6 +229,13 @@ def _read(folder: Path, step: StoredStep) -> StepFound:
         return StepFound(step, load_run(folder), None)
     except RequestError as error:
         return StepFound(step, None, str(error))
+
+
+def settling(found: Found, step: StepFound) -> str | None:
+    """The command that settles what a step lacks; None where it cannot be measured here."""
+    if not step.step.is_over:
+        return shlex.join(["ncclbench", "sweep", "--resume", str(found.folder)])
+    return None if step.step.status == "not run" else step.again()
 
 
 def options(command: Sequence[str], name: str) -> list[str]:

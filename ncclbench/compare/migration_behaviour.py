@@ -180,6 +180,10 @@ def _fault_line(
         if also:
             return DecisionLine(subject, "open", f"{told}, and so it was on {base}", step, "recovery")
         return DecisionLine(subject, "against", f"{told} on {new}", step, "recovery")
+    gone = [(name, why) for each in new_steps for name, why in each.unavailable.items() if name in good]
+    if gone:
+        told = "; ".join(f"{name}, which recovers on {base}, is not to be had: {why}" for name, why in gone)
+        return DecisionLine(subject, "against", told, step, "recovery")
     fastest, former = _fastest(now), _fastest(before)
     if fastest is None:
         if former is None:

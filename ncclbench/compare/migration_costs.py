@@ -96,10 +96,9 @@ def _costs(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:
         if arm != pair.new or base is None or base["groups"] != new["groups"]:
             continue
         of = f"{count_text(new['groups'], 'group')} by {way} against {pair.base}"
-        # The ratio is against the arm that was asked for first.
-        interval = (new["ratio_ci_low"], new["ratio_ci_high"]) if new["base"] == pair.base else (None, None)
         what = "until each has had a first collective and first messages"
-        yield cold_line(f"time of {of}", what, base["total_us"], new["total_us"], interval, step.name)
+        totals_us = (base["total_us"], new["total_us"])
+        yield cold_line(f"time of {of}", what, *totals_us, _ratio_interval(base, new), step.name)
         yield from _memory(step, of, base, new)
         if base["communicators"] is not None and new["communicators"] is not None:
             word: Word = "against" if new["communicators"] > base["communicators"] else "for"
@@ -109,6 +108,14 @@ def _costs(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:
         if stays and not leaks(dict(base)):
             told = f"{some(stays)} stay when they have ended; before, nothing did"
             yield DecisionLine(f"what stays of {of}", "against", told, step.name, "groups")
+
+
+def _ratio_interval(base: Row, new: Row) -> tuple[float | None, float | None]:
+    """Of new over base; rows have it against the arm that was asked for first, which may be either."""
+    if new["base"] == base["arm"]:
+        return new["ratio_ci_low"], new["ratio_ci_high"]
+    low, high = base["ratio_ci_low"], base["ratio_ci_high"]
+    return (1 / high, 1 / low) if base["base"] == new["arm"] and low and high else (None, None)
 
 
 def _memory(step: StepFound, of: str, base: Row, new: Row) -> Iterator[DecisionLine]:

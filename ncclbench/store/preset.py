@@ -9,15 +9,12 @@ from typing import Annotated, Literal
 import msgspec
 
 from ncclbench.errors import RequestError
+from ncclbench.plan.preset import MOST_STEPS, STEP_NAME
 from ncclbench.store.bounds import Time
 from ncclbench.store.folder import replace_file
 
 PRESET_FILE = "preset.json"
 PRESET_SCHEMA = 1
-
-MOST_STEPS = 64
-# What a step's name, which is the name of its folder too, may be: nothing that leads out of the folder.
-STEP_NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]{0,59}$"
 
 _MOST_BYTES = 16 << 20
 
@@ -36,7 +33,8 @@ class StoredStep(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: as in the preset's file.
-        command: the whole command line, "ncclbench" first.
+        command: the command line, "ncclbench" first; without --out and --json, which every step has.
+        deadline_s: seconds after which it is ended.
         folder: of the step's run, relative to the folder of preset.json; it may not be there.
         status: how it ended.
         exit_code: of the command; None where it has not ended by itself.
@@ -48,6 +46,7 @@ class StoredStep(msgspec.Struct, frozen=True, kw_only=True):
     name: StepName
     command: list[str]
     folder: StepName
+    deadline_s: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 3600.0
     status: StepStatus = "not run"
     exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)] | None = None
     seconds: Time = 0.0
@@ -67,7 +66,7 @@ class StoredPreset(msgspec.Struct, frozen=True, kw_only=True):
         schema: of this document; ``ncclbench`` the version that wrote it.
         preset: its name; ``decision`` the question that it ends in, if any.
         command: as typed, without secrets.
-        nranks: of every step.
+        nranks: of every step; ``local_ranks`` those on the fullest host.
         steps: in their order.
     """
 
@@ -77,6 +76,7 @@ class StoredPreset(msgspec.Struct, frozen=True, kw_only=True):
     decision: Literal["acceptance", "migration"] | None
     command: list[str]
     nranks: Annotated[int, msgspec.Meta(ge=1, lt=1 << 24)]
+    local_ranks: Annotated[int, msgspec.Meta(ge=1, lt=1 << 24)]
     steps: Annotated[list[StoredStep], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any
+from operator import itemgetter
 
 from ncclbench.compare.answers import Decision, DecisionLine
 from ncclbench.terminal.columns import table
@@ -12,6 +12,7 @@ from ncclbench.terminal.streams import one_line
 
 # A sentence is told over several lines rather than beyond the edge of a terminal.
 _LINE = 100
+_COLUMNS = tuple((name, itemgetter(name)) for name in ("of", "counts", "step", "why"))
 _COLOURS = {True: "bold", False: "red", None: "yellow"}
 
 
@@ -23,8 +24,7 @@ def decision_lines(decision: Decision) -> list[str]:
     lines = [one_line(f"{decision.title}: {decision.answer}")]
     if decision.lines:
         rows = [row for line in decision.lines for row in _rows(line)]
-        columns = [(name, lambda row, name=name: str(row[name])) for name in ("of", "counts", "step")]
-        lines += ["#", *table("what it rests on", [*columns, ("why", lambda row: str(row["why"]))], rows)]
+        lines += ["#", *table("what it rests on", _COLUMNS, rows, left=("counts", "step", "why"))]
     settle = dict.fromkeys(line.settle for line in decision.lines if line.settle)
     if settle:
         lines += ["#", "# to settle what is open:"]
@@ -37,7 +37,7 @@ def decision_colour(decision: Decision) -> str:
     return _COLOURS[decision.ok]
 
 
-def _rows(line: DecisionLine) -> Sequence[dict[str, Any]]:
+def _rows(line: DecisionLine) -> Sequence[dict[str, str]]:
     told = textwrap.wrap(one_line(line.sentence), _LINE) or [""]
     first = {"of": line.subject, "counts": line.verdict, "step": line.step or "", "why": told[0]}
     return [first, *({"of": "", "counts": "", "step": "", "why": text} for text in told[1:])]
