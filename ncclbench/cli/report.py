@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
+from ncclbench.cli.deciding import is_preset, report_preset
 from ncclbench.cli.declaring import SectionedCommand, SectionOption, option, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.options import (
@@ -71,7 +72,12 @@ def command(
     as_json: bool,
     **required: Any,
 ) -> int:
-    """Write one HTML page about one or several runs: it opens offline and can be sent to anybody."""
+    """Write one HTML page about one or several runs: it opens offline and can be sent to anybody.
+
+    Of the folder of a preset (sweep --preset): its answer, found anew from the steps that lie in it.
+    """
+    if any(is_preset(Path(folder)) for folder in folders):
+        return report_preset(folders, out, compare_with, redact, as_json, required)
     # Imported here for the sake of --help: they bring NumPy, pandas and plotly.
     from ncclbench.report.build import write_report
     from ncclbench.report.flight.redacting import without_names

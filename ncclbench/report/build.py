@@ -64,7 +64,7 @@ def write_report(
         MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
     page = render(report_of(runs, requirements, comparisons, flights), redactor.notice if redactor else ())
-    _write_page(page, path, redactor)
+    write_page(page, path, redactor)
 
 
 def report_of(
@@ -110,7 +110,7 @@ def render(report: Report, notice: Sequence[str] = ()) -> str:
     return _page(
         PANELS,
         report,
-        title=" and ".join(source.label for source in report.sources),
+        title=report.title,
         created=[(source.label, source.run.meta.get("created")) for source in report.sources],
         notice=notice,
         families=report.families,
@@ -133,7 +133,7 @@ def write_comparison(
         MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
     page = render_comparison(comparison, gate, redactor.notice if redactor else ())
-    _write_page(page, path, redactor)
+    write_page(page, path, redactor)
 
 
 def render_comparison(comparison: Comparison, gate: Gate | None = None, notice: Sequence[str] = ()) -> str:
@@ -166,7 +166,7 @@ def write_flight(flight: Flight, path: Path, redactor: Redactor | None = None) -
     Raises:
         MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
     """
-    _write_page(render_flight(flight, redactor.notice if redactor else ()), path, redactor)
+    write_page(render_flight(flight, redactor.notice if redactor else ()), path, redactor)
 
 
 def render_flight(flight: Flight, notice: Sequence[str] = ()) -> str:
@@ -182,7 +182,12 @@ def render_flight(flight: Flight, notice: Sequence[str] = ()) -> str:
     )
 
 
-def _write_page(page: str, path: Path, redactor: Redactor | None) -> None:
+def write_page(page: str, path: Path, redactor: Redactor | None) -> None:
+    """Write a page that was rendered, searched before for names where they were taken out.
+
+    Raises:
+        MeasurementError: the file cannot be written, or a name is left in it; what was there before stands.
+    """
     if redactor is not None:
         from ncclbench.report.contents import page_texts
 

@@ -15,6 +15,7 @@ from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import LATENCY_MODES
 
 if TYPE_CHECKING:
+    from ncclbench.report.decided import Decided
     from ncclbench.report.flight.model import Flight
     from ncclbench.report.searched import Searched
     from ncclbench.report.versus.model import Versus
@@ -100,6 +101,7 @@ class Report:
         sources: the runs, in the order given.
         requirements: what was required of them and what came of it; empty where nothing was asked.
         versus: comparisons of these runs; empty where none was asked for.
+        decided: a preset, which has no sources of its own here: its steps have pages; None of other reports.
         machines: by run label, what each was measured on.
         families: in the order of the plans.
         series: by (run label, arm).
@@ -109,6 +111,7 @@ class Report:
     sources: list[Source]
     requirements: Sequence[Judged] = ()
     versus: Sequence[Versus] = ()
+    decided: Decided | None = None
     machines: dict[str, Machine] = field(init=False)
     families: dict[str, Family] = field(init=False)
     series: dict[tuple[str, str], Series] = field(init=False)
@@ -128,6 +131,12 @@ class Report:
             if (run, arm) not in self.series:
                 label = f"{run} · {arm}" if several_runs else arm
                 self.series[run, arm] = numbered_series(len(self.series), label)
+
+    @property
+    def title(self) -> str:
+        """What its page is called."""
+        labels = [source.label for source in self.sources]
+        return " and ".join([self.decided.label] if self.decided is not None else labels)
 
     @property
     def rows(self) -> list[Row]:

@@ -201,7 +201,7 @@ class Redactor:
             return self._walk_entries(value, key)
         if isinstance(value, list | tuple):
             if key == "command":
-                return self._command(value)
+                return self.command(value)
             return type(value)(self._walk(entry, key, above) for entry in value)
         if isinstance(value, Path):
             return Path(self.aliases.named("path", str(value)))
@@ -263,7 +263,7 @@ class Redactor:
                 changes[name] = after
         return changes
 
-    def _command(self, words: Sequence[Any]) -> list[str]:
+    def command(self, words: Sequence[Any]) -> list[str]:
         """A command line: arguments that are paths become path-1, secrets are left out."""
         hidden = without_secrets([str(word) for word in words])
         files = set(_operands(hidden))

@@ -83,3 +83,14 @@ def _noncentrality(df: float, family: int, power: float) -> float:
 
 def _as_effect(log_ratio: float) -> float:
     return math.expm1(min(log_ratio, 700.0))
+
+
+def spread_of(ci_low: float | None, ci_high: float | None, epochs: int) -> float | None:
+    """The spread that a 95 % t interval over so many epochs was made of; None where there is no interval.
+
+    The inverse of ``LogMean.interval`` and ``LogMean.spread``, for rows that carry the interval alone.
+    """
+    if ci_low is None or ci_high is None or epochs < 2 or not 0 < ci_low <= ci_high < math.inf:
+        return None
+    half = math.log(ci_high / ci_low) / 2
+    return half / float(stdtrit(epochs - 1, 1 - ALPHA / 2)) * math.sqrt(epochs)

@@ -61,8 +61,15 @@ def commented(line: str) -> str:
     return f"#{line[1:]}".rstrip()
 
 
-def table(title: str, columns: Sequence[tuple[str, Callable[[Row], str]]], rows: Sequence[Row]) -> list[str]:
-    """Lines of cells, the first column to the left, under a title and a line of headings."""
+def table(
+    title: str,
+    columns: Sequence[tuple[str, Callable[[Row], str]]],
+    rows: Sequence[Row],
+    left: Collection[str] = (),
+) -> list[str]:
+    """Lines of cells under a title and a line of headings; the first column and ``left`` are to the left."""
+    to_left = [not index or heading in left for index, (heading, _) in enumerate(columns)]
     cells = [[heading for heading, _ in columns]]
     cells += [[one_line(text(row)) for _, text in columns] for row in rows]
-    return [one_line(f"# {title}"), *headed(aligned(cells))]
+    own_left = {index for index, is_left in enumerate(to_left) if is_left}
+    return [one_line(f"# {title}"), *headed(aligned(cells, own_left))]

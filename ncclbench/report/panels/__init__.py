@@ -10,6 +10,7 @@ from ncclbench.report.panels import (
     compared,
     comparison,
     curves,
+    decision,
     drill,
     environment,
     fits,
@@ -36,6 +37,7 @@ from ncclbench.report.panels import (
 from ncclbench.report.panels.panel import Content, Panel
 
 _ENTRIES = (
+    decision.PANEL,
     requirements.PANEL,
     flight.PANEL,
     flight_timeline.PANEL,

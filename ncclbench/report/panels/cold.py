@@ -8,6 +8,7 @@ from typing import Any
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import time_text
+from ncclbench.stats.cold import FIRST, INIT, TOGETHER, cold_epochs, slowest_us
 from ncclbench.tables.topologies import WORLD
 
 
@@ -31,16 +32,11 @@ PANEL = Panel(
 
 
 def _rows(source: Source) -> list[dict[str, Any]]:
-    by_arm: dict[tuple[str, str], dict[int, list[dict[str, Any]]]] = {}
-    for entry in source.run.cold:
-        key = (entry["arm"], entry["topology"])
-        by_arm.setdefault(key, {}).setdefault(entry["epoch"], []).append(entry)
     rows = []
-    for (arm, topology), by_epoch in by_arm.items():
-        epochs = [by_epoch[epoch] for epoch in sorted(by_epoch)]
+    for (arm, topology), by_epoch in cold_epochs(source.run).items():
         cells = []
-        for part in (("init_us",), ("first_op_us",), ("init_us", "first_op_us")):
-            slowest = [max(sum(entry[key] or 0.0 for key in part) for entry in ranks) for ranks in epochs]
+        for part in ((INIT,), (FIRST,), TOGETHER):
+            slowest = list(slowest_us(by_epoch, part).values())
             later = time_text(statistics.median(slowest[1:])) if len(slowest) > 1 else "–"
             cells += [time_text(slowest[0]), later]
         rows.append(
@@ -48,7 +44,7 @@ def _rows(source: Source) -> list[dict[str, Any]]:
                 "run": source.label,
                 "arm": arm if topology == WORLD.name else f"{arm}, {topology}",
                 "cells": cells,
-                "epochs": len(epochs),
+                "epochs": len(by_epoch),
             }
         )
     return rows
