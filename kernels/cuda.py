@@ -118,8 +118,8 @@ class CudaEngine:
     def launch(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
         import numpy as np
 
-        # torch's default stream is 0, by which numba launches on the thread's own stream where
-        # CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM asks for it: the legacy stream's own handle always is that.
+        # torch's default stream is 0, by which numba launches on the thread's own one where
+        # CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM asks for it: the legacy stream by its own handle.
         stream = self._torch.cuda.current_stream(self._index).cuda_stream or _LEGACY_STREAM
         launcher = self._launchers.get(stream)
         if launcher is None:

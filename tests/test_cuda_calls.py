@@ -40,7 +40,7 @@ class FakeCuda:
     def current_stream(self, device: Any = None) -> int:
         return self.current
 
-    def Stream(self, device: Any = None) -> int:  # noqa: N802
+    def Stream(self, device: Any = None) -> int:
         self._streams += 1
         self.log.append(f"create stream {self._streams}")
         return self._streams
@@ -51,12 +51,12 @@ class FakeCuda:
         yield
         self.current = before
 
-    def Event(self, enable_timing: bool = False) -> FakeEvent:  # noqa: N802
+    def Event(self, enable_timing: bool = False) -> FakeEvent:
         assert enable_timing
         self._events += 1
         return FakeEvent(self, self._events)
 
-    def CUDAGraph(self) -> Any:  # noqa: N802
+    def CUDAGraph(self) -> Any:
         return SimpleNamespace(
             replay=lambda: self.log.append("replay"), reset=lambda: self.log.append("reset graph")
         )

@@ -73,7 +73,7 @@ class Device(Protocol):
         """Return when everything issued is done."""
 
     def watches(self, count: int) -> list[Watch]:
-        """So many to be used once each, that do not see each other; made outside the clock, called inside it."""
+        """So many, for one use each, that do not see each other; made outside the clock, called inside."""
 
     def delay(self, delay_ns: int) -> None:
         """Be busy for so long, in the order of what was issued: the CPU itself, or the current stream."""

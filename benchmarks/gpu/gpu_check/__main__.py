@@ -33,7 +33,9 @@ def main(arguments: Sequence[str] | None = None, checks: Mapping[str, Check] = C
     parser.add_argument("--device", choices=("cuda", "cpu"), help="default: a GPU where there is one")
     parser.add_argument("--list", action="store_true", help="show the checks and run none")
     parser.add_argument("--only", metavar="NAME,NAME", help="run these alone")
-    parser.add_argument("--out", type=Path, default=Path("gpu-check.json"), help="file to send back, .json or .txt")
+    parser.add_argument(
+        "--out", type=Path, default=Path("gpu-check.json"), help="file to send back, .json or .txt"
+    )
     parser.add_argument("--time-limit", type=float, metavar="SECONDS", help="of each command")
     asked = parser.parse_args(arguments)
     chosen = [name.strip() for name in asked.only.split(",")] if asked.only else list(checks)
@@ -62,7 +64,9 @@ def main(arguments: Sequence[str] | None = None, checks: Mapping[str, Check] = C
         print("interrupted; what is known by now is written", file=sys.stderr)
         lines.append(Line("(interrupted)", WRONG, 0.0, "the checks were ended from outside"))
     answer.write(asked.out, describe(told), lines, words)
-    print(f"{answer.summary(lines)}; {asked.out} can be sent back: it names no host, user or GPU")
+    print(
+        f"{answer.summary(lines)}; {asked.out} can be sent back: names of host, home and GPUs are not in it"
+    )
     return int(any(line.verdict == WRONG for line in lines))
 
 
@@ -109,7 +113,9 @@ def _tried(check: Check, name: str, place: Place, nranks: int, limit_s: float | 
             if verdict.word != WORKS:
                 break
     texts = (answer.tail(ended.out), answer.tail(ended.err)) if ended and verdict.word == WRONG else ("", "")
-    return Line(name, verdict.word, time.monotonic() - began, verdict.reason.replace(folder, "OUT"), command, *texts)
+    return Line(
+        name, verdict.word, time.monotonic() - began, verdict.reason.replace(folder, "OUT"), command, *texts
+    )
 
 
 def command_of(step: Sequence[str], place: Place, nranks: int, folder: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_check.judging import UNAVAILABLE, WORKS, WRONG
+from gpu_check.machine import scrubbed
 
 _REASON_WIDTH = 110
 # Of what a check that is wrong has printed.
@@ -51,8 +51,8 @@ def summary(lines: Sequence[Line]) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of what was printed, without the home folder's name."""
-    return re.sub(re.escape(str(Path.home())) + r"(?=/)", "~", text[-_TAIL_CHARACTERS:])
+    """The end of what was printed."""
+    return text[-_TAIL_CHARACTERS:]
 
 
 def write(path: Path, machine: dict[str, Any], lines: Sequence[Line], place: str) -> None:
@@ -64,7 +64,7 @@ def write(path: Path, machine: dict[str, Any], lines: Sequence[Line], place: str
             if line.verdict == WRONG:
                 parts += [f"== {line.name}: {line.command}", line.reason, line.out, line.err]
         parts += ["", json.dumps(machine, indent=1)]
-        path.write_text("\n".join(parts) + "\n", encoding="utf-8")
+        path.write_text(scrubbed("\n".join(parts)) + "\n", encoding="utf-8")
         return
     document = {
         "schema": 1,
@@ -73,4 +73,4 @@ def write(path: Path, machine: dict[str, Any], lines: Sequence[Line], place: str
         "machine": machine,
         "checks": [asdict(line) for line in lines],
     }
-    path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    path.write_text(scrubbed(json.dumps(document, indent=1)) + "\n", encoding="utf-8")

@@ -21,8 +21,7 @@ class Check:
 
     Attributes:
         name: for --only; what: in words.
-        steps: commands, one after the other, the last of which is judged; words are formatted with ``out`` (an
-            empty folder), ``device``, ``backend`` (the usual one here), ``nranks`` and ``legacy``.
+        steps: commands, one after the other; their words are formatted with what ``command_of`` knows.
         judge: what came of the last step.
         ranks: numbers of ranks that make sense on one GPU; empty where it starts none.
         gpu: it means nothing without one.
@@ -93,14 +92,24 @@ def _direct(name: str, what: str, *, gpu: bool = False, ranks: tuple[int, ...] =
 
 _ENTRIES = (
     _direct("counting", "counting GPUs and starting a supervisor initialise no CUDA"),
-    _direct("events", "events made before the clock; the end event comes after wait(); what wait() leaves", gpu=True),
-    _direct("kernels", "fma, triad and gemm of known work: right results, on the stream, for this architecture"),
+    _direct(
+        "events",
+        "events around a collective; what wait() leaves to synchronize",
+        gpu=True,
+    ),
+    _direct("kernels", "fma, triad and gemm: right results, on torch's stream, for this GPU"),
     _direct("graphs", "captured, replayed, and reset before the group goes", gpu=True),
     _direct("nvml", "clocks, throttling, ECC, links and processes of the GPU that torch has", gpu=True),
-    _direct("memory", "what a communicator takes, and gives back", ranks=(1,)),
+    _direct("memory", "what a communicator takes, and gives back"),
     _direct("pool", "NCCL's allocator, registered with a communicator and deregistered", gpu=True),
     Check("list", "what is here", (_command("list", backend=False, out=False),), _judge),
-    Check("env", "every rank's environment", (_ranked("env", "--exit-zero", backend=False, out=False),), _judge, (1, 2)),
+    Check(
+        "env",
+        "every rank's environment",
+        (_ranked("env", "--exit-zero", backend=False, out=False),),
+        _judge,
+        (1, 2),
+    ),
     Check("plan", "what a sweep would do", (_command("plan", out=False),), _judge),
     _sweep_of("nccl2", torch=(2, 15)),
     _sweep_of("nccl-legacy"),
@@ -152,7 +161,7 @@ _ENTRIES = (
         "compare",
         "both process groups interleaved, compared, and the page of it",
         (
-            _ranked("sweep", "--arms", "{arms}", "--sizes", "64K", "--epochs", "6", "-n", "48", backend=False),
+            _ranked("sweep", "--arms", "{arms}", "--sizes", "64K", "--epochs", "6", backend=False),
             (*NCCLBENCH, "report", "{out}/run", "--json"),
             (*NCCLBENCH, "compare", "{out}/run:{first}", "{out}/run:{second}", "--json"),
         ),
@@ -166,7 +175,15 @@ _ENTRIES = (
         _judge,
         (2,),
     ),
-    Check("symm", "symmetric windows", (_ranked("sweep", "--arms", "nccl2; nccl2 symm", "--sizes", "1M", *_SHORT, backend=False),), _judge, (2,), True, (2, 15)),
+    Check(
+        "symm",
+        "symmetric windows",
+        (_ranked("sweep", "--arms", "nccl2; nccl2 symm", "--sizes", "1M", *_SHORT, backend=False),),
+        _judge,
+        (2,),
+        True,
+        (2, 15),
+    ),
     Check(
         "calibrate",
         "equal arms",
@@ -190,7 +207,18 @@ _ENTRIES = (
         "flight",
         "dumps of the flight recorder, written by real ranks and read",
         (
-            (*DIRECT, "dump", "--backend", "{backend}", "--device", "{device}", "--nranks", "{nranks}", "--out", "{out}/dumps"),
+            (
+                *DIRECT,
+                "dump",
+                "--backend",
+                "{backend}",
+                "--device",
+                "{device}",
+                "--nranks",
+                "{nranks}",
+                "--out",
+                "{out}/dumps",
+            ),
             (*NCCLBENCH, "flight", "{out}/dumps", "--json"),
         ),
         _judge,
@@ -256,6 +284,13 @@ _ENTRIES = (
         (4,),
         timeout_s=900.0,
     ),
-    Check("preset", "the quick preset", (_ranked("sweep", "--preset", "quick", backend=False),), _judge, (2,), timeout_s=900.0),
+    Check(
+        "preset",
+        "the quick preset",
+        (_ranked("sweep", "--preset", "quick", backend=False),),
+        _judge,
+        (2,),
+        timeout_s=900.0,
+    ),
 )
 CHECKS = {check.name: check for check in _ENTRIES}

@@ -1,6 +1,8 @@
-"""Checks that no command makes: CUDA events, kernels, graphs, NVML, memory. One per process, its verdict printed last.
+"""Checks that no command makes: CUDA events, kernels, graphs, NVML, memory. One per process.
 
-python -m gpu_check.direct NAME --device cuda --backend nccl2 --nranks 1
+Its verdict is the last line that it prints.
+
+    python -m gpu_check.direct NAME --device cuda --backend nccl2 --nranks 1
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ def events(asked: argparse.Namespace) -> str:
 
     from ncclbench.worker.loop import time_samples
 
-    with _group(asked) as (device, group):
+    with _Group(asked) as (device, group):
         data = torch.ones(64 << 20, device=device.torch_device)
 
         def call() -> tuple[Any, ...]:
@@ -102,8 +104,12 @@ def kernels(asked: argparse.Namespace) -> str:
             device.synchronize()
             us = device.elapsed_us((start, end))
             if us < 5:
-                raise AssertionError(f"{kind}: events around a launch see {us:.1f} us: it is on another stream")
-            told.append(f"{kind} {kernel.flops() / us / 1e6:.1f} TFLOP/s, {kernel.nbytes() / us / 1e3:.0f} GB/s")
+                raise AssertionError(
+                    f"{kind}: events around a launch see {us:.1f} us: it is on another stream"
+                )
+            told.append(
+                f"{kind} {kernel.flops() / us / 1e6:.1f} TFLOP/s, {kernel.nbytes() / us / 1e3:.0f} GB/s"
+            )
         else:
             told.append(kind)
     return ", ".join(told) + _architecture(asked)
@@ -123,7 +129,7 @@ def graphs(asked: argparse.Namespace) -> str:
     import torch
     import torch.distributed as dist
 
-    with _group(asked) as (device, group):
+    with _Group(asked) as (device, group):
         data = torch.ones(1 << 20, device=device.torch_device)
         dist.all_reduce(data, group=group)
         device.synchronize()
@@ -180,20 +186,21 @@ def memory(asked: argparse.Namespace) -> str:
 
     device = _device(asked)
     before = footprint(device.torch_device)
-    with _group(asked, device) as (_, group):
+    with _Group(asked, device) as (_, group):
         backend = group._get_backend(device.torch_device)
         during = footprint(device.torch_device, [backend])
     after = settled(device.torch_device, before)
     key = "device_bytes" if asked.device == "cuda" else "rss_bytes"
     taken, stays = ((one[key] or 0) - (before[key] or 0) for one in (during, after))
-    return f"{taken >> 20} MiB for a communicator, {stays >> 20} MiB stay; its own count {during['backend_bytes']}"
+    own = during["backend_bytes"]
+    return f"{taken >> 20} MiB for a communicator, {stays >> 20} MiB stay; its own count {own}"
 
 
 def pool(asked: argparse.Namespace) -> str:
     """A pool of NCCL's allocator as a symmetric window of a communicator."""
     from ncclbench.worker.symmetric import SymmetricMemory
 
-    with _group(asked) as (device, group):
+    with _Group(asked) as (device, group):
         backend = group._get_backend(device.torch_device)
         if not hasattr(backend, "register_mem_pool"):
             raise Absent(f"{type(backend).__name__} has no register_mem_pool")
@@ -236,7 +243,7 @@ def _dumping(asked: argparse.Namespace, rank: int) -> None:
     from ncclbench.worker.devices import Devices
 
     device = Devices(rank).get(asked.device)
-    with _group(asked, device, rank) as (_, group):
+    with _Group(asked, device, rank) as (_, group):
         data = torch.ones(1024, device=device.torch_device)
         for _ in range(5):
             dist.all_reduce(data, group=group)
@@ -251,7 +258,7 @@ def _device(asked: argparse.Namespace) -> Any:
     return Devices(0).get(asked.device)
 
 
-class _group:  # noqa: N801  a context manager
+class _Group:
     """A group of one rank, or of all that write their dumps, on the device."""
 
     def __init__(self, asked: argparse.Namespace, device: Any = None, rank: int = 0) -> None:

@@ -15,8 +15,8 @@ WORKS, WRONG, UNAVAILABLE = "works", "wrong", "unavailable"
 
 # In messages of exit code 2 and reasons of rows: not a fault, but what this machine or torch has not.
 _NOT_HERE = re.compile(
-    r"needs? (a|an|torch|NCCL|numba|CUDA|GPUs?)\b|unknown option|is not (available|supported|here)|cannot be had"
-    r"|not supported|does not support|unavailable|has no|no such option|requires|nothing can be measured|takes? two",
+    r"needs? (a|an|torch|NCCL|numba|CUDA|GPUs?)\b|unknown option|is not (available|supported|here)"
+    r"|cannot be had|not supported|does not support|unavailable|has no|requires|nothing can be measured",
     re.IGNORECASE,
 )
 # Under these keys of documents stand things with a status or outcome of their own.
@@ -64,8 +64,8 @@ def _judge_rows(document: Mapping[str, Any], message: str, found_bad: bool) -> V
         word = str(each.get("status") or each.get("outcome") or "ok")
         if each.get("wrong") or each.get("correct") is False:
             word = "wrong"
-        elif word == "ok" and each.get("reason"):
-            word = "unavailable"
+        elif each.keys().isdisjoint(("status", "outcome")) and each.get("reason"):
+            word = "unavailable"  # an arm
         counts[word] += 1
         reasons.setdefault(word, str(each.get("reason") or each.get("said") or each.get("message") or ""))
     bad = sorted(_BAD & counts.keys())

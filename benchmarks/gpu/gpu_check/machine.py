@@ -1,4 +1,4 @@
-"""What the machine is, for the file that is sent back: versions and nvidia-smi, without what tells one GPU from another."""
+"""What the machine is, for the file that is sent back: versions, settings, and of nvidia-smi no identities."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import ncclbench
@@ -30,23 +31,23 @@ count = torch.cuda.device_count()
 print(json.dumps({
     "torch": torch.__version__, "git": torch.version.git_version, "cuda": torch.version.cuda,
     "nccl": tried(lambda: ".".join(map(str, torch.cuda.nccl.version()))), "gpus": count,
-    "devices": [tried(lambda: f"{torch.cuda.get_device_name(i)} sm_{''.join(map(str, torch.cuda.get_device_capability(i)))}")
+    "devices": [tried(lambda: [torch.cuda.get_device_name(i), torch.cuda.get_device_capability(i)])
                 for i in range(count)],
     "architectures": tried(torch.cuda.get_arch_list),
 }))
 """
 # Of nvidia-smi -q: sections that say what a GPU is and how it is. Identities are in none of the lines kept.
-_SECTIONS = (
-    "Driver Version|CUDA Version|Attached GPUs|Product Name|Product Architecture|Persistence Mode|MIG Mode"
-    "|Current|Pending|Addressing Mode|Compute Mode|Performance State|Clocks Event Reasons.*|Clocks Throttle.*"
-    "|Idle|Applications Clocks.*|SW .*|HW .*|Sync Boost|FB Memory Usage|BAR1 Memory Usage|Total|Reserved|Used|Free"
-    "|ECC Mode|ECC Errors|Volatile|Aggregate|SRAM .*|DRAM .*|Remapped Rows|Correctable Error|Uncorrectable Error"
-    "|Temperature|GPU Current Temp|GPU Power Readings|Average Power Draw|Current Power Limit|Default Power Limit"
-    "|Clocks|Max Clocks|Graphics|SM|Memory|Video|GPU Link Info|PCIe Generation|Max|Link Width|Fabric|State|Status"
+_KEPT = re.compile(
+    r"\s*(driver version|cuda version|attached gpus|product (name|architecture)|persistence mode|mig mode|current"
+    r"|pending|addressing mode|compute mode|performance state|clocks .*|idle|sw .*|hw .*|sync boost"
+    r"|fb memory usage|bar1 memory usage|total|reserved|used|free|ecc (mode|errors)|volatile|aggregate|sram .*"
+    r"|dram .*|remapped rows|(un)?correctable error|temperature|gpu current temp|gpu power readings"
+    r"|average power draw|(current|default) power limit|(max )?clocks|graphics|sm|memory|video|gpu link info"
+    r"|pcie generation|max|link width|fabric|state|status)\s*(:.*)?",
+    re.IGNORECASE,
 )
-_KEPT = re.compile(rf"\s*(?:{_SECTIONS})\s*(?::.*)?")
 _IDENTITY = re.compile(
-    r"GPU-[0-9a-f]{8}|MIG-[0-9a-f]{8}|[0-9A-F]{4,8}:[0-9A-F]{2}:[0-9A-F]{2}\.\d|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}",
+    r"(GPU-|MIG-)?[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|\b[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]\b",
     re.IGNORECASE,
 )
 
@@ -84,18 +85,23 @@ def describe(told: dict[str, Any]) -> dict[str, Any]:
         "torch": told,
         "variables": recorded_variables(),
         "nvidia_smi": excerpt(_output(["nvidia-smi", "-q"])),
-        "topology": without_identities(_output(["nvidia-smi", "topo", "-m"])),
+        "topology": _output(["nvidia-smi", "topo", "-m"]).splitlines(),
     }
 
 
 def excerpt(text: str) -> list[str]:
     """Lines of nvidia-smi -q about kind and state of the GPUs; none with a serial number, UUID or address."""
-    return [line.rstrip() for line in text.splitlines() if _KEPT.fullmatch(line.rstrip()) and not _IDENTITY.search(line)]
+    lines = [line.rstrip() for line in text.splitlines()]
+    return [line for line in lines if _KEPT.fullmatch(line) and not _IDENTITY.search(line)]
 
 
-def without_identities(text: str) -> list[str]:
-    """All lines, without what tells a GPU from its twin."""
-    return [_IDENTITY.sub("(hidden)", line.rstrip()) for line in text.splitlines()]
+def scrubbed(text: str) -> str:
+    """Without the names of this host and home, and without what tells a GPU from its twin."""
+    text = text.replace(str(Path.home()) + "/", "~/")
+    for name in {platform.node(), platform.node().partition(".")[0]}:
+        if len(name) > 1:
+            text = re.sub(rf"(?<![\w-]){re.escape(name)}(?![\w-])", "(host)", text)
+    return _IDENTITY.sub("(hidden)", text)
 
 
 def _output(command: Sequence[str]) -> str:
