@@ -48,6 +48,9 @@ def multiprocessors(torch_device: Any) -> int:
     return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
+# CU_STREAM_LEGACY, cuda.h.
+_LEGACY_STREAM = 1
+
 _dispatchers: dict[tuple[str, int], Any] = {}
 
 
@@ -115,10 +118,11 @@ class CudaEngine:
     def launch(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
         import numpy as np
 
-        stream = self._torch.cuda.current_stream(self._index).cuda_stream
+        # torch's default stream is 0, by which numba launches on the thread's own one where
+        # CUDA_PYTHON_CUDA_PER_THREAD_DEFAULT_STREAM asks for it: the legacy stream by its own handle.
+        stream = self._torch.cuda.current_stream(self._index).cuda_stream or _LEGACY_STREAM
         launcher = self._launchers.get(stream)
         if launcher is None:
-            # numba's own default is the legacy stream, which waits for all others.
             launcher = self._function[*self._grid, self._cuda.external_stream(stream)]
             self._launchers[stream] = launcher
         launcher(*self._arrays, *numbers, np.int32(shape.length))

@@ -50,7 +50,10 @@ class FakeDevice:
         self.log.append("synchronize")
         self.host_ns = max(self.host_ns, self.current_stream_ns)
 
-    def when_done(self, works: Sequence[Any]) -> FakeDone:
+    def watches(self, count: int) -> list[Callable[[Sequence[Any]], FakeDone]]:
+        return [self._when_done] * count
+
+    def _when_done(self, works: Sequence[Any]) -> FakeDone:
         """A stream of its own waits for the works: neither the host nor the current stream does."""
         self.log.append("when done")
         return FakeDone(self, max([self.host_ns, *(work.done_ns for work in works)]))

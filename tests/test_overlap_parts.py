@@ -115,13 +115,14 @@ def test_on_a_cpu_the_last_work_tells_when_all_is_done() -> None:
     times = iter([5_000, 9_000])
     device.now_ns = lambda: next(times)
     works = [Ended(), Ended()]
-    done = device.when_done(works)
+    watch, other = device.watches(2)
+    done = watch(works)
     start: Any = None
     works[1].end()
     assert done.us_since(start, 1_000) is None, "one of two"
     works[0].end()
     assert done.us_since(start, 1_000) == 8.0
-    assert device.when_done([Ended(), Endless()]).us_since(start, 0) is None
+    assert other([Ended(), Endless()]).us_since(start, 0) is None
 
 
 class LocalControl:

@@ -33,6 +33,7 @@ from ncclbench.cli.searching import (
 from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, one_line, show, write
 from ncclbench.units import format_seconds
@@ -184,7 +185,7 @@ def _conclude(
     if params["as_json"]:
         rest = {
             "level": params["level"],
-            "links": links,
+            "links": [{**link, "shared_gpu": run.plan.share_gpu} for link in links],
             "odd": odd,
             "drain_hosts": answer.drain_hosts,
             "not_looked_at": "; ".join(left_out) or None,
@@ -208,7 +209,8 @@ def _conclude(
         drain(answer.drain_hosts)
         show(f"{one_line(message)}\n", sys.stderr)
     else:
-        lines = matrix_lines(links, evidence.places)
+        lines = [f"# {SHARED_GPU}, only what differs"] if run.plan.share_gpu else []
+        lines += matrix_lines(links, evidence.places)
         lines += [one_line(f"# not looked at: {text}") for text in left_out]
         lines += [f"report: {report}"] if report else []
         lines.append(coloured(one_line(message), "red" if code or odd else "bold", sys.stdout))

@@ -38,7 +38,7 @@ from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestEr
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.memory import PATTERN_BYTES, slot_count
-from ncclbench.plan.model import Device
+from ncclbench.plan.model import SHARED_GPU, Device
 from ncclbench.plan.sizes import UsualSizes
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.orderings import ORDERINGS
@@ -254,7 +254,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     from ncclbench.stats.p2p import p2p_of
     from ncclbench.terminal.p2p import p2p_lines, sentences
 
-    found = p2p_of(run.results_by_arm)
+    found = p2p_of(run.results_by_arm, run.plan.share_gpu)
     if ended is None and found.is_empty:
         raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
     report, ended = write_page(run, ended)
@@ -269,12 +269,18 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     else:
         code = EXIT_OK
     if params["as_json"]:
-        rest = {**found.to_json(), "report": report, "problems": run.problems}
+        rest = {
+            **found.to_json(),
+            "shared_gpu": run.plan.share_gpu,
+            "report": report,
+            "problems": run.problems,
+        }
         environment = run.meta.get("environment")
         ok = ended is None and not bad
         emit_json(document("p2p", run=run.folder, ok=ok, message=message, environment=environment, rest=rest))
     else:
-        lines = p2p_lines(found)
+        lines = [f"# {SHARED_GPU}"] if run.plan.share_gpu else []
+        lines += p2p_lines(found)
         lines += [f"report: {report}"] if report is not None else []
         lines += [coloured(one_line(text), "red" if bad or ended else "bold", sys.stdout) for text in said]
         write("\n".join(lines) + "\n", sys.stdout)

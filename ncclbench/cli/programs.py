@@ -37,7 +37,7 @@ def run_program(
 
     Args:
         kind: of the run; ``asked``: the options that matter for reading its results, plain data.
-        params: ``out``, ``label``, ``timeout`` and ``flight_recorder`` as typed.
+        params: ``out``, ``label``, ``timeout``, ``share_gpu`` and ``flight_recorder`` as typed.
         afterwards: as in ``hold_program``.
 
     Raises:
@@ -50,7 +50,7 @@ def run_program(
     ended: NcclbenchError | None = None
     with new_run_folder(params["out"], params["label"] or kind) as folder:
         description = Description(typed_command(), params["label"], datetime.now(UTC))
-        meta = program_meta(kind, arms, job.nranks, description, asked)
+        meta = program_meta(kind, arms, job.nranks, description, asked, bool(params["share_gpu"]))
         show(f"run: {folder.path}\n", sys.stderr)
         try:
             hold_program(

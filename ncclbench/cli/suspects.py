@@ -31,6 +31,7 @@ from ncclbench.cli.searching import (
 )
 from ncclbench.environ import variables
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, one_line, show, write
@@ -159,7 +160,7 @@ def _conclude(
             "looked_at": answer.looked_at,
             "not_looked_at": "; ".join(left_out) or None,
             "would_find": answer.would_find,
-            "links": link_rows(evidence),
+            "links": [{**link, "shared_gpu": run.plan.share_gpu} for link in link_rows(evidence)],
             "hosts": evidence.places.hosts,
             "host_of": evidence.places.host_of,
             "report": report,
@@ -179,7 +180,8 @@ def _conclude(
         drain(answer.drain_hosts)
         show(f"{one_line(message)}\n", sys.stderr)
     else:
-        lines = suspect_lines(answer, left_out)
+        lines = [f"# {SHARED_GPU}, only what differs"] if run.plan.share_gpu else []
+        lines += suspect_lines(answer, left_out)
         lines += [f"report: {report}"] if report else []
         colour = "red" if bad or wrong or ended else "yellow" if answer.is_blind else "bold"
         lines.append(coloured(one_line(message), colour, sys.stdout))

@@ -32,6 +32,7 @@ from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, MeasurementError, NcclbenchError, RequestError
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.machine import available_bytes, rounded_bytes
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.plan.weights import parse_weights
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.transfers import TRANSFERS
@@ -266,7 +267,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
     from ncclbench.stats.transport_words import headline, sentence
     from ncclbench.terminal.transport import time_text, transport_lines
 
-    rows = transfer_rows(run.results)
+    rows = transfer_rows(run.results, run.plan.share_gpu)
     latency, faults = latency_rows(run.results), transfer_faults(run.results)
     report, ended = write_page(run, ended)
     message = headline(rows, time_text)
@@ -281,6 +282,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
             "rows": [row.to_json() for row in rows],
             "latency": [row.to_json() for row in latency],
             "faults": msgspec.to_builtins(faults),
+            "shared_gpu": run.plan.share_gpu,
             "report": report,
             "problems": run.problems,
         }
@@ -295,7 +297,8 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
             )
         )
     else:
-        lines = transport_lines(rows, latency, faults)
+        lines = [f"# {SHARED_GPU}"] if run.plan.share_gpu else []
+        lines += transport_lines(rows, latency, faults)
         lines += [f"report: {report}"] if report is not None else []
         said = [sentence(row, time_text) for row in rows if row.status != "unavailable"]
         colour = "red" if code else "bold"

@@ -30,7 +30,7 @@ def drill_meta(
         contract: names in CASES.
         unavailable: strategies that were asked for and cannot be had, and why.
     """
-    planned = unplanned((Arm(plan.backend, plan.backend),), plan.nranks)
+    planned = unplanned((Arm(plan.backend, plan.backend),), plan.nranks, plan.share_gpu)
     asked = {**plan.to_json(), "contract": list(contract)}
     return new_meta("drill", planned, description, asked=asked, unavailable=unavailable)
 

@@ -280,12 +280,17 @@ class Plan:
         )
 
 
-def unplanned(arms: tuple[Arm, ...], nranks: int) -> Plan:
-    """The plan of a run that another tool measured: who measured, and nothing that was asked for.
+# What every figure of a run stands under whose ranks shared a GPU.
+SHARED_GPU = "ranks share a GPU: no bandwidth figures"
+
+
+def unplanned(arms: tuple[Arm, ...], nranks: int, share_gpu: bool = False) -> Plan:
+    """The plan of a run that another tool or program measured: who measured, and nothing that was asked for.
 
     Args:
         arms: the tools.
         nranks: the most ranks that its output tells of.
+        share_gpu: ranks may share a GPU.
     """
     return Plan(
         cases=(),
@@ -302,7 +307,7 @@ def unplanned(arms: tuple[Arm, ...], nranks: int) -> Plan:
         margin_us=MARGIN_US,
         time_budget_s=None,
         timeout_s=0.0,
-        share_gpu=False,
+        share_gpu=share_gpu,
         seed=0,
     )
 

@@ -66,8 +66,8 @@ class P2p:
         return not (self.rows or self.first_calls or self.ordering or self.peers or self.semantics)
 
 
-def p2p_of(results: Sequence[Result]) -> P2p:
-    """All that the lines of a run come to."""
+def p2p_of(results: Sequence[Result], share_gpu: bool = False) -> P2p:
+    """All that the lines of a run come to; of ranks that share a GPU without bandwidth."""
     ways, cells = _of(results, WayTimes), _of(results, OrderingCell)
     peers, checks = _of(results, PeerTimes), _of(results, SemanticsCheck)
     arms = {line.arm: line for line in _of(results, ArmFound)}
@@ -76,7 +76,7 @@ def p2p_of(results: Sequence[Result]) -> P2p:
             {"arm": arm.arm, "implementation": arm.implementation, "device": arm.device, "reason": arm.reason}
             for arm in arms.values()
         ],
-        rows=way_rows(ways, arms),
+        rows=[{**row, "bandwidth_GBs": None} if share_gpu else row for row in way_rows(ways, arms)],
         first_calls=first_rows(_of(results, FirstCalls)),
         ordering=ordering_rows(cells),
         peers=peer_rows(peers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median
 from typing import Any
 
@@ -173,8 +173,12 @@ def over_epochs(values: Iterable[float]) -> OverEpochs | None:
     return OverEpochs(median(known), low, high)
 
 
-def transfer_rows(results: Sequence[Result]) -> list[WayRow]:
-    """A row for each way and arm, in the order in which they first came; what cannot be had stands last."""
+def transfer_rows(results: Sequence[Result], share_gpu: bool = False) -> list[WayRow]:
+    """A row for each way and arm, in the order in which they first came; what cannot be had stands last.
+
+    Args:
+        share_gpu: ranks shared a GPU, so that bytes over time is no bandwidth.
+    """
     groups: dict[tuple[str, str | None], dict[int, TransferTimes]] = {}
     for result in results:
         if isinstance(result, TransferTimes):
@@ -183,6 +187,8 @@ def transfer_rows(results: Sequence[Result]) -> list[WayRow]:
     rows = [
         _row(way, arm, own, ratios.get((way, arm))) for (way, arm), own in sorted(groups.items(), key=_place)
     ]
+    if share_gpu:
+        rows = [replace(row, GBs=None) for row in rows]
     return [*rows, *(_not_there(one) for one in results if isinstance(one, TransferStatus))]
 
 

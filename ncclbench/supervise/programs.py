@@ -28,15 +28,21 @@ Afterwards = Callable[[dict[str, Any], Keep, str | None], None]
 
 
 def program_meta(
-    kind: str, arms: tuple[Arm, ...], nranks: int, description: Description, asked: dict[str, Any]
+    kind: str,
+    arms: tuple[Arm, ...],
+    nranks: int,
+    description: Description,
+    asked: dict[str, Any],
+    share_gpu: bool = False,
 ) -> dict[str, Any]:
     """run.json of a program that has not begun.
 
     Args:
         kind: as in run.json: "matrix", "suspects", "overlap", "p2p", "transport" or "groups".
         asked: the options that matter for reading the results, plain data.
+        share_gpu: ranks may share a GPU.
     """
-    return new_meta(kind, unplanned(arms, nranks), description, asked=asked)
+    return new_meta(kind, unplanned(arms, nranks, share_gpu), description, asked=asked)
 
 
 def hold_program(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from ncclbench import __version__
-from ncclbench.plan.model import Case, Plan
+from ncclbench.plan.model import SHARED_GPU, Case, Plan
 from ncclbench.store.model import Stop, Unit
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
@@ -310,7 +310,7 @@ def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[s
         "# time: median of the slowest rank's; interval: over epochs",
     ]
     if plan.share_gpu:
-        lines.append("# ranks share a GPU: no bandwidth figures")
+        lines.append(f"# {SHARED_GPU}")
     return lines
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,7 +12,7 @@ import torch
 from ncclbench.environment.gpu import bus_id
 from ncclbench.environment.throttle import Gauge, Glance, open_gauge
 from ncclbench.tables.collectives import Call
-from ncclbench.worker.device import Done, Event, EventPair, Replay
+from ncclbench.worker.device import Done, Event, EventPair, Replay, Watch
 
 
 class CudaDevice:
@@ -29,25 +30,34 @@ class CudaDevice:
         self.torch_device = torch.device("cuda", index)
         self.now_ns = time.perf_counter_ns
         self._cycles_per_ns: float | None = None
-        self._beside: torch.cuda.Stream | None = None
+        self._beside: list[torch.cuda.Stream] = []
         self._gauge: Gauge | None = open_gauge(bus_id(torch.cuda.get_device_properties(index)))
 
     def read_health(self) -> Glance | None:
         return None if self._gauge is None else self._gauge.read()
 
     def event_pairs(self, count: int) -> list[EventPair]:
-        event = torch.cuda.Event
-        return [(event(enable_timing=True), event(enable_timing=True)) for _ in range(count)]  # type: ignore[no-untyped-call]
+        return [(self._event(), self._event()) for _ in range(count)]
+
+    def _event(self) -> torch.cuda.Event:
+        """An event that is there: torch creates CUDA's own only when it is first recorded (CUDAEvent.h)."""
+        event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(self.torch_device))
+        return event
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)
 
-    def when_done(self, works: Sequence[Any]) -> Done:
-        if self._beside is None:
-            self._beside = torch.cuda.Stream(self.torch_device)  # type: ignore[no-untyped-call]
-        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    def watches(self, count: int) -> list[Watch]:
+        # A stream for each: on one stream the second would see the end of whichever is later.
+        while len(self._beside) < count:
+            self._beside.append(torch.cuda.Stream(self.torch_device))  # type: ignore[no-untyped-call]
+        return [partial(self._when_done, beside, self._event()) for beside in self._beside[:count]]
+
+    @staticmethod
+    def _when_done(beside: torch.cuda.Stream, event: torch.cuda.Event, works: Sequence[Any]) -> Done:
         # wait() orders the stream that is current behind the operation: here one that has nothing else to do.
-        with torch.cuda.stream(self._beside):
+        with torch.cuda.stream(beside):
             for work in works:
                 work.wait()
             event.record()

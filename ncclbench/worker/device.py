@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -34,6 +35,10 @@ class Done(Protocol):
         Args:
             start: recorded event; ``start_ns``: the host's clock then.
         """
+
+
+# Begins to watch for the end of what was issued, beside whatever the caller and its stream do meanwhile.
+Watch = Callable[[Sequence[Any]], Done]
 
 
 class Replay(Protocol):
@@ -67,8 +72,8 @@ class Device(Protocol):
     def synchronize(self) -> None:
         """Return when everything issued is done."""
 
-    def when_done(self, works: Sequence[Any]) -> Done:
-        """Watch for the end of what was issued, beside whatever the caller and its stream do meanwhile."""
+    def watches(self, count: int) -> list[Watch]:
+        """So many, for one use each, that do not see each other; made outside the clock, called inside."""
 
     def delay(self, delay_ns: int) -> None:
         """Be busy for so long, in the order of what was issued: the CPU itself, or the current stream."""
@@ -136,8 +141,8 @@ class CpuDevice:
     def synchronize(self) -> None:
         pass
 
-    def when_done(self, works: Sequence[Any]) -> Done:
-        return _HostDone(works, self.now_ns)
+    def watches(self, count: int) -> list[Watch]:
+        return [partial(_HostDone, now_ns=self.now_ns)] * count
 
     def delay(self, delay_ns: int) -> None:
         end_ns = self.now_ns() + delay_ns

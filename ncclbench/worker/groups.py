@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -172,12 +173,13 @@ def _open_mesh(arm: Arm, device: Device, timeout_s: float, parts: Sequence[Part]
     if pg_options is not None:
         asked = (asked, pg_options)
     before = time.perf_counter_ns()
-    mesh = init_device_mesh(
-        device.kind,
-        shape,
-        mesh_dim_names=names,
-        backend_override=dict.fromkeys(names, asked),
-    )
+    with _default_device(device.torch_device if backend.binds_device and device.kind == "cuda" else None):
+        mesh = init_device_mesh(
+            device.kind,
+            shape,
+            mesh_dim_names=names,
+            backend_override=dict.fromkeys(names, asked),
+        )
     # All dimensions are made in one call, so that each has its share of it.
     init_us = (time.perf_counter_ns() - before) / 1e3 / len(parts)
     opened = {}
@@ -189,6 +191,23 @@ def _open_mesh(arm: Arm, device: Device, timeout_s: float, parts: Sequence[Part]
             )
         opened[part.topology] = _opened(group, init_us, device, measure_first=True)
     return opened
+
+
+@contextlib.contextmanager
+def _default_device(device: torch.device | None) -> Iterator[None]:
+    """Let groups made without a device_id take this device, as that of the default group.
+
+    A mesh passes none on, and nccl2 would take LOCAL_RANK, which only torchrun sets, or else the global rank
+    as the number of its GPU (torch 2.15, _nccl2_device): on hosts after the first another one than ours.
+    """
+    default: Any = dist.group.WORLD
+    bound = default.bound_device_id
+    if device is not None:
+        default.bound_device_id = device
+    try:
+        yield
+    finally:
+        default.bound_device_id = bound
 
 
 def _opened(group: Any, init_us: float, device: Device, measure_first: bool) -> ArmGroup:

@@ -74,7 +74,7 @@ def _work(task: WorkerTask, store: Any, pipe: Connection, place: Place, gate: Ga
     gpus = count_gpus()
     # The control plane is no arm's: of an interface that is not there the arm alone is to tell.
     set_variables({name: value for name, value in task.variables.items() if name != GLOO_INTERFACE})
-    prepare_environment(task.one_host, task.share_gpu, max(1, task.local_ranks // max(1, gpus)))
+    prepare_environment(task.one_host, task.share_gpu, -(-task.local_ranks // max(1, gpus)))
     torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // task.local_ranks))
     place.step()
     control = ControlPlane(store, task.rank, task.nranks, timeout_s)

@@ -150,7 +150,7 @@ class Overlapped:
         # A part keeps the slot that it was captured with; of few slots several parts may have the same.
         slots = [operation.ring.take() for _ in range(min(operation.ring.count, len(communicating)))]
         slot_of = {part: slots[index % len(slots)] for index, part in enumerate(communicating)}
-        uses = self._prepared(slots, len(order) // len(PARTS) * len(communicating))
+        uses = self._prepared(slots, (1 + len(order) // len(PARTS)) * len(communicating))
         replays: dict[str, Replay] = {}
         try:
             reason = None
@@ -163,6 +163,14 @@ class Overlapped:
             reason = self._control.first_reason(reason)
             if reason is not None:
                 return reason
+            # The first launch of a graph also brings it to the GPU, which no later one does.
+            for part in PARTS:
+                if part in slot_of:
+                    uses.before(communicating.index(part))
+                self._device.synchronize()
+                self._step()
+                replays[part]()
+                self._device.synchronize()
 
             def one(part: str, is_checked: bool) -> tuple[PartTime, int]:
                 slot = slot_of.get(part)

@@ -45,6 +45,7 @@ def time_part(
     """
     ((start_event, end_event),) = device.event_pairs(1)
     ((computed_event, _),) = device.event_pairs(1)
+    (watch,) = device.watches(1)
     now = device.now_ns
     works: Works = None
     done: Done | None = None
@@ -55,7 +56,7 @@ def time_part(
     if part != COMPUTE:
         works = call() or ()
         # In every part that communicates: what watching costs must not look like a slowdown of one.
-        done = device.when_done(works)
+        done = watch(works)
         if part == SERIAL:
             _wait(works)
     if part != COMM:

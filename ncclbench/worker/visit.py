@@ -202,7 +202,7 @@ class CaseRunner:
         slots = [self._ring.take() for _ in range(min(self._turning, k if graph else k * count))]
         operation = self._operation
         calls = [operation.bind(slot, group) for slot in slots]
-        if operation.fills_slots or not operation.pool_stands(math.ceil(k * count / self._turning)):
+        if operation.fills_slots or not operation.pool_stands(math.ceil(k * (count + graph) / self._turning)):
             for slot in slots:
                 operation.fill(slot)
         batches = [[calls[(i * k + j) % len(calls)] for j in range(k)] for i in range(count)]
@@ -230,14 +230,21 @@ class CaseRunner:
             self._device.synchronize()
 
         if graph:
-            samples = self._time_replays(batches[0], count, between)
+            samples = self._time_replays(batches[0], count, between, lambda: uses.before(0))
         else:
             samples = time_samples(self._device, batches, self._fence, between)
         return samples, 0 if last is None else operation.count_wrong(last, shift)
 
-    def _time_replays(self, calls: list[Call], count: int, between: Callable[[int], None]) -> Samples:
+    def _time_replays(
+        self, calls: list[Call], count: int, between: Callable[[int], None], refill: Callable[[], None]
+    ) -> Samples:
         replay = self._device.capture(calls)
         try:
+            # The first launch of a graph also brings it to the GPU, which no later one does.
+            refill()
+            self._device.synchronize()
+            replay()
+            self._device.synchronize()
             return time_samples(self._device, [(replay,)] * count, self._fence, between)
         finally:
             # Before its group goes: a live graph makes the group's end hang (pytorch#115388).

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ncclbench.attribution.words import name_of
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.report.linkmap import FULL_COLOUR, MEASURES, class_medians, link_map
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
@@ -54,12 +55,18 @@ def _block(source: Source, search: Searched, name: str) -> dict[str, Any] | None
     return {
         "run": source.label,
         "figures": [found.figure],
-        "notes": [note for note in (found.note, _not_measured(search)) if note],
+        "notes": [note for note in (_shared(source), found.note, _not_measured(search)) if note],
         "classes": _classes(search),
         "counts": _counts(search, odd, apart),
         "odd": [_odd(search, link) for link in listed[:MOST_ODD]],
         "more": max(0, len(listed) - MOST_ODD),
     }
+
+
+def _shared(source: Source) -> str:
+    return (
+        f"{SHARED_GPU[:1].upper()}{SHARED_GPU[1:]}, only what differs." if source.run.plan.share_gpu else ""
+    )
 
 
 def _ratio(link: dict[str, Any]) -> float:

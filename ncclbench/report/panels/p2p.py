@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.report.endings import ending_of
 from ncclbench.report.messages import bandwidth_figure, host_figure, latency_figure
 from ncclbench.report.model import Report, Row, Source
@@ -45,7 +46,7 @@ PANEL = Panel(
 
 
 def _block(source: Source, number: int) -> dict[str, Any]:
-    found = p2p_of(source.run.results_by_arm)
+    found = p2p_of(source.run.results_by_arm, source.run.plan.share_gpu)
     tone, headline = _headline(source, found)
     figures = (
         latency_figure(found.rows, f"p2p-latency-{number}"),
@@ -126,7 +127,7 @@ def _measured(source: Source, found: P2p) -> list[str]:
 
 
 def _notes(source: Source, found: P2p) -> list[str]:
-    notes = []
+    notes = [f"{SHARED_GPU[:1].upper()}{SHARED_GPU[1:]}."] if source.run.plan.share_gpu else []
     if source.run.meta.get("status") in ("failed", "interrupted") and source.run.meta.get("message"):
         notes.append(str(source.run.meta["message"]))
     notes += [f"{arm['arm']} is not here: {arm['reason']}" for arm in found.arms if arm["reason"]]

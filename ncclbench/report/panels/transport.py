@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ncclbench.plan.model import SHARED_GPU
 from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
@@ -61,7 +62,11 @@ PANEL = Panel(
 def _block(source: Source, number: int) -> dict[str, Any]:
     run = source.run
     results = [result for result in run.results if isinstance(result, TRANSFER_LINES)]
-    rows, latency, faults = transfer_rows(results), latency_rows(results), transfer_faults(results)
+    rows, latency, faults = (
+        transfer_rows(results, run.plan.share_gpu),
+        latency_rows(results),
+        transfer_faults(results),
+    )
     measured = [row for row in rows if row.total_us is not None]
     figures = (
         times_figure(measured[:MOST_ROWS], f"ways-{number}"),
@@ -79,6 +84,7 @@ def _block(source: Source, number: int) -> dict[str, Any]:
         "place": _place(run, measured),
         "sentences": [sentence(row, time_text) for row in measured[:MOST_ROWS]],
         "words": [
+            *([f"{SHARED_GPU[:1].upper()}{SHARED_GPU[1:]}."] if run.plan.share_gpu else []),
             *([NOT_THE_SAME] if len(kinds) == 2 else []),
             *([TORN] if any(row.torn for row in measured) else []),
             *([FROZEN] if "one-sided" in kinds else []),

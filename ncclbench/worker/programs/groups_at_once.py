@@ -137,14 +137,15 @@ class AtOnce:
         taken = [side.prepared() if run else None for side, run in zip(sides, runs, strict=True)]
         device.synchronize()
         ((start, _),) = device.event_pairs(1)
+        watches = device.watches(len(taken))
         self._bench.place.step()
         self._fence()
         start.record()
         started = device.now_ns()
         issued = []
-        for call in taken:
+        for call, watch in zip(taken, watches, strict=True):
             works = () if call is None else call() or ()
-            issued.append((works, device.when_done(works) if works else None))
+            issued.append((works, watch(works) if works else None))
         ends = []
         for works, _ in issued:
             for work in works:
