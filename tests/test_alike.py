@@ -168,8 +168,8 @@ def test_equal_arms_of_both_runs_are_paired() -> None:
     comparison = compared([base], [new])
     row = only_row(comparison)
     assert (row["base_arm"], row["new_arm"]) == ("gloo", "gloo")
-    assert ("base", "arm gloo#2 is on this side only") in reasons(comparison)
-    assert ("new", "arm nccl2 is on this side only") in reasons(comparison)
+    assert ("base", "arm gloo#2 is in BASE only") in reasons(comparison)
+    assert ("new", "arm nccl2 is in NEW only") in reasons(comparison)
 
 
 def test_rows_of_several_arms_tell_which() -> None:

@@ -143,7 +143,7 @@ def test_an_arm_that_is_gone_is_unclear() -> None:
     base = launches(BEFORE, arms=("gloo", "gloo#2"))
     result = judged(compared(base, launches(BEFORE, 50)))
     assert result.answer == "fail"
-    assert gate_line(result, FAIL).endswith("the first: arm gloo#2 is on this side only")
+    assert gate_line(result, FAIL).endswith("the first: arm gloo#2 is in BASE only")
 
 
 @pytest.mark.parametrize(("arm", "side", "answer"), [("b", "base", "fail"), ("a", "new", "pass")])

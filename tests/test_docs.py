@@ -12,13 +12,14 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 import click
 import pytest
+from docs_running import Preloaded, run_in_bash
 
 from ncclbench.cli.app import COMMANDS, group
 
@@ -165,31 +166,41 @@ def put_in(block: Block, checkout: Path) -> None:
     file.write_text("".join([before, *parts, after]), encoding="utf-8")
 
 
+@pytest.fixture(scope="module")
+def preloaded() -> Iterator[Preloaded]:
+    with Preloaded() as process:
+        yield process
+
+
 # Some pages run a dozen commands.
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", RUNNABLE)
-def test_examples_run(page: Path, tmp_path: Path) -> None:
+def test_examples_run(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
     checkout, here = tmp_path / "checkout", tmp_path / "here"
     here.mkdir()
-    settings = {"PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
     if any(block.action != "run" for block in acted_on(page)):
         for folder in ("ncclbench", "kernels"):
             shutil.copytree(ROOT / folder, checkout / folder, ignore=shutil.ignore_patterns("__pycache__"))
-        settings["PYTHONPATH"] = str(checkout)
+        environment["PYTHONPATH"] = str(checkout)
+    # The README as it stands, from bash on, since the others are run with less between.
+    run = run_in_bash if page.name == "README.md" else request.getfixturevalue("preloaded").run
     for block in acted_on(page):
         if block.action == "run":
-            done = subprocess.run(
-                # Ends all that it started, where subprocess would end bash alone.
-                ["timeout", "-k", "5", "100", "bash", "-euo", "pipefail", "-c", block.text],
-                cwd=here,
-                env={**os.environ, **settings},
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-            )
-            assert done.returncode == 0, f"line {block.line}:\n{done.stdout}\n{done.stderr}"
+            done = run(block.text, here, environment)
+            assert done.returncode == 0, f"line {block.line}:\n{done.stdout}"
         else:
             put_in(block, checkout)
+
+
+def test_a_failing_example_fails(preloaded: Preloaded, tmp_path: Path) -> None:
+    """Also in a fork of the process that the pages share, with what the command has said."""
+    done = preloaded.run(
+        "ncclbench list dtypes\nncclbench report nowhere\nncclbench --help\n", tmp_path, os.environ
+    )
+    assert done.returncode == 2
+    assert "float32" in done.stdout
+    assert done.stdout.endswith("nowhere is not a run: no such file or folder\n")
 
 
 # Links and paths.

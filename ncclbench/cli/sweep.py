@@ -292,6 +292,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     rows = run_rows(run)
     comparisons = compare_run(run)
     held = hold([(run, rows)], params)
+    cut_short = ended is not None
     report = folder / REPORT_FILE
     has_report = bool(run.units) or has_dumps(folder)
     try:
@@ -305,9 +306,11 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     wrong = [row for row in rows if row["status"] == "wrong"]
     code = ended.exit_code if ended is not None else EXIT_BAD_ANSWER if wrong else held.code
     message = str(ended) if ended is not None else _message(rows, wrong)
+    if "killed by SIGKILL" in message:
+        message += "; if nobody did that, memory ran out: see dmesg on that host"
     if ended is None and held.message:
         message += f"; {held.message}"
-    if ended is not None and run.units and "--resume" not in message:
+    if cut_short and run.units and "--resume" not in message:
         message = f"{message}; what was measured is kept, go on with ncclbench sweep --resume {folder}"
     if params["as_json"]:
         emit_json(

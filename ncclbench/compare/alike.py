@@ -127,7 +127,7 @@ def pair_cases(
     ):
         for arm in side.arms:
             if arm not in known and side.arm is None:
-                leave("all", name, f"arm {arm} is on this side only")
+                leave("all", name, f"arm {arm} is in {name.upper()} only")
     return pairs, unpaired
 
 
