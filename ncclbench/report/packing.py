@@ -68,6 +68,6 @@ def _write_whole(path: Path, text: str) -> None:
             os.fsync(stream.fileno())
             stream.close()
             os.replace(stream.name, path)
-        except OSError:
+        except BaseException:
             os.unlink(stream.name)
             raise
