@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import resource
+from collections.abc import Iterator
 from pathlib import Path
 
 EXIT_OK = 0
@@ -44,3 +48,47 @@ class Interrupted(NcclbenchError):
     def __init__(self, message: str, signal_number: int) -> None:
         super().__init__(message)
         self.exit_code = 128 + signal_number
+
+
+class StoreLost(MeasurementError, RuntimeError):
+    """The store that supervisors meet at does not answer any more; torch's own error for it is no user's."""
+
+
+def refused_by_system(error: BaseException) -> NcclbenchError | None:
+    """The line for what the operating system refuses any program: files, processes, memory, disk.
+
+    Whoever was refused may have said it in words of its own (torch, the import of a library), so what led to
+    the error and its text count, too. None where it is something else.
+    """
+    for each in _chain(error):
+        for number, (kind, mend) in _REFUSALS.items():
+            if (isinstance(each, OSError) and each.errno == number) or os.strerror(number) in str(each):
+                place = f" at {each.filename}" if isinstance(each, OSError) and each.filename else ""
+                return kind(f"{os.strerror(number).lower()}{place}: {mend.format(**_limits())}")
+        if isinstance(each, MemoryError):
+            return MeasurementError(f"out of memory: {_REFUSALS[errno.ENOMEM][1]}")
+    return None
+
+
+_ROOM = "make room, or point TMPDIR and --out at a file system that has some"
+_REFUSALS: dict[int, tuple[type[NcclbenchError], str]] = {
+    errno.EMFILE: (RequestError, "this process may open {files} (ulimit -n): raise it, to 1024 at least"),
+    errno.ENFILE: (RequestError, "the whole machine may open no more (fs.file-max): end others, or raise it"),
+    errno.ENOMEM: (MeasurementError, "smaller sizes (-e), fewer ranks, or a larger limit (ulimit -v)"),
+    errno.EAGAIN: (RequestError, "no more processes or threads for this user (ulimit -u, cgroup pids.max)"),
+    errno.ENOSPC: (MeasurementError, _ROOM),
+    errno.EDQUOT: (MeasurementError, _ROOM),
+    errno.EROFS: (RequestError, "choose a folder that can be written (--out, TMPDIR, HOME)"),
+}
+
+
+def _limits() -> dict[str, int]:
+    return {"files": resource.getrlimit(resource.RLIMIT_NOFILE)[0]}
+
+
+def _chain(error: BaseException) -> Iterator[BaseException]:
+    """The error and what led to it."""
+    seen: BaseException | None = error
+    while seen is not None:
+        yield seen
+        seen = seen.__cause__ or seen.__context__

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import importlib
 import keyword
+import signal
 import sys
+import threading
 import time
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import NoReturn
 
 import click
 
 from ncclbench import __version__
-from ncclbench.cli.output import show_failure
-from ncclbench.environ import variable, variables
+from ncclbench.cli.output import as_failure, show_failure
+from ncclbench.environ import variables
 from ncclbench.errors import (
     EXIT_BAD_REQUEST,
-    EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_OK,
+    Interrupted,
     NcclbenchError,
     RequestError,
 )
@@ -113,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def run(arguments: list[str]) -> int:
     """Run one command; the exit code. Errors end here: one line on standard error, no traceback."""
     try:
-        code = _invoke(arguments)
+        code = _heeding_ends(arguments)
         for stream in (sys.stdout, sys.stderr):
             write("", stream)  # what cannot be written is an error now, not a traceback at exit
         return code
@@ -129,10 +131,29 @@ def run(arguments: list[str]) -> int:
     except (KeyboardInterrupt, click.Abort):
         return _failed(arguments, EXIT_INTERRUPTED, "interrupted")
     except Exception as error:
-        if variable("NCCLBENCH_DEBUG"):
-            traceback.print_exc()
-        text = f"{type(error).__name__}: {error} (a fault in ncclbench; NCCLBENCH_DEBUG=1 shows where)"
-        return _failed(arguments, EXIT_FAILED, text)
+        failure = as_failure(error)
+        return _failed(arguments, failure.exit_code, str(failure))
+
+
+def _heeding_ends(arguments: list[str]) -> int:
+    """Run it; SIGTERM and SIGHUP end it on the way on which errors do, so that nothing is left half written.
+
+    Commands that measure heed them in a way of their own meanwhile.
+    """
+    former = {}
+    try:
+        in_main = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGTERM, signal.SIGHUP) if in_main else ():
+            if signal.getsignal(number) is signal.SIG_DFL:  # not where nohup or a test has its own
+                former[number] = signal.signal(number, _end)
+        return _invoke(arguments)
+    finally:
+        for number in former:
+            signal.signal(number, signal.SIG_DFL)
+
+
+def _end(number: int, frame: FrameType | None) -> NoReturn:
+    raise Interrupted(f"ended by {signal.Signals(number).name}", number)
 
 
 def _invoke(arguments: list[str]) -> int:

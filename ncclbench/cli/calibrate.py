@@ -28,10 +28,10 @@ from ncclbench.cli.choices import (
     statistic_choice,
 )
 from ncclbench.cli.declaring import SectionedCommand, option, under
+from ncclbench.cli.files import default_folders
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     exit_zero_option,
-    folder_name,
     json_option,
     launch_options,
     selection_from,
@@ -192,7 +192,13 @@ def _plan(params: Mapping[str, Any], seat: Seat | None) -> Plan:
 def _folder(params: Mapping[str, Any]) -> Path:
     if params["out"] is not None:
         return Path(params["out"])
-    return Path("results") / folder_name(datetime.now(), "calibration")
+    for folder in default_folders("calibration"):
+        # Made here or nowhere, as a run's.
+        with suppress(FileExistsError):
+            folder.parent.mkdir(exist_ok=True)
+            folder.mkdir()
+            return folder
+    raise AssertionError("names do not end")
 
 
 def _parts(plan: Plan, folder: Path) -> Iterator[_Part]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,8 +52,15 @@ def new_run_folder(out: str | None, label: str | None) -> RunFolder:
 
     if out is not None:
         return RunFolder.create(Path(out))
-    # Numbered where another run began within the same second.
+    for path in default_folders(label):
+        # Made here or nowhere: another command may be at the same name in the same moment.
+        with contextlib.suppress(FileExistsError):
+            return RunFolder.create(path, must_be_new=True)
+    raise AssertionError("names do not end")
+
+
+def default_folders(label: str | None) -> Iterator[Path]:
+    """Where a run goes that names no folder, numbered where another one began within the same second."""
     name = folder_name(datetime.now(), label)
-    names = (name if number == 1 else f"{name}.{number}" for number in itertools.count(1))
-    folders = (Path("results") / each for each in names)
-    return RunFolder.create(next(folder for folder in folders if not folder.exists()))
+    for number in itertools.count(1):
+        yield Path("results") / (name if number == 1 else f"{name}.{number}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+import resource
 import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from ncclbench.cli.output import show_failure
+from ncclbench.cli.output import as_failure, show_failure
 from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.variables import without_secrets
@@ -18,6 +19,10 @@ from ncclbench.supervise.signals import EndSignals
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
+
+# Open files of a process: libraries and streams, then pipes, logs and connections of each rank; and what
+# tens of ranks and groups need.
+_FILES, _FILES_PER_RANK, _FILES_WANTED = 28, 6, 4096
 
 # Where neither a launcher nor --nproc-per-node says how many ranks there are, and no GPU does.
 _USUAL_RANKS = 2
@@ -61,6 +66,27 @@ def _refuse_unreadable(environ: Mapping[str, str]) -> None:
             )
 
 
+def _allow_files(nranks: int) -> None:
+    """Let this process and its workers open as many files as the system lets them.
+
+    A store or a process group that may open no more waits without a word for what never comes.
+
+    Raises:
+        RequestError: they are too few for so many ranks on this host.
+    """
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if allowed != resource.RLIM_INFINITY and allowed < _FILES_WANTED:
+        wanted = _FILES_WANTED if most == resource.RLIM_INFINITY else min(most, _FILES_WANTED)
+        allowed = max(allowed, wanted)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (allowed, most))
+    least = _FILES + _FILES_PER_RANK * nranks
+    if allowed != resource.RLIM_INFINITY and allowed < least:
+        raise RequestError(
+            f"too few open files: this process may open {allowed} (ulimit -n), and {nranks} ranks here take "
+            f"{least}: raise it, to {_FILES_WANTED} as a rule"
+        )
+
+
 def run_job(
     command: str,
     seat: Seat | None,
@@ -83,6 +109,7 @@ def run_job(
         RequestError: a variable of torch's has a value that it cannot read.
     """
     _refuse_unreadable(variables())
+    _allow_files(nranks if seat is None else 1)
     with EndSignals() as signals:
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join
@@ -98,9 +125,13 @@ def run_job(
                 code = lead(job)
             else:
                 code = follow_steps(job) if may_have_steps else follow(job)
-        except NcclbenchError as error:
-            code = error.exit_code
-            show_failure(command, code, str(error), as_json, job.leads, error.run)
+        except Exception as error:
+            if job.seat is None and not isinstance(error, NcclbenchError):
+                raise  # ends in the one place where every command does
+            # Under a launcher nothing comes after this.
+            failure = as_failure(error)
+            code = failure.exit_code
+            show_failure(command, code, str(failure), as_json, job.leads, failure.run)
         finally:
             end_together(job, code)
     return code

@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import sys
+import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ncclbench.errors import EXIT_FAILED, NcclbenchError
+from ncclbench.environ import variable
+from ncclbench.errors import EXIT_FAILED, MeasurementError, NcclbenchError, refused_by_system
 from ncclbench.terminal.streams import one_line, show, write
 
 JSON_SCHEMA = 1
@@ -68,6 +70,17 @@ def show_failure(
         with suppress(NcclbenchError):  # nowhere left to say it; the exit code still does
             rest: dict[str, Any] = {key: [] for key in _ALWAYS.get(str(command), ())}
             emit_json(document(command, run=run, ok=False, message=message, rest=rest))
+
+
+def as_failure(error: Exception) -> NcclbenchError:
+    """Any error as one that ends a command: ours, what the system refuses, else a fault of this program."""
+    if isinstance(error, NcclbenchError):
+        return error
+    if variable("NCCLBENCH_DEBUG"):
+        traceback.print_exception(error)
+    return refused_by_system(error) or MeasurementError(
+        f"{type(error).__name__}: {error} (a fault in ncclbench; NCCLBENCH_DEBUG=1 shows where)"
+    )
 
 
 def plain(value: Any) -> Any:

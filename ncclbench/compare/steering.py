@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import defaultdict
 from collections.abc import Collection, Sequence
 
 import numpy as np
@@ -52,8 +53,8 @@ class Steering:
         for (key, _), units in (former.units if former is not None else {}).items():
             for unit in units:
                 self._courses[key].add(unit, self._quantile)
-        for key, course in self._courses.items():
-            course.spent_s = _seconds_of(former, key) if former is not None else 0.0
+        for key, spent_s in _spent_s(former).items() if former is not None else ():
+            self._courses[key].spent_s = spent_s
 
     def close(self, key: str, arm: str) -> None:
         """The arm does not take the case."""
@@ -199,11 +200,14 @@ def _samples_of_visit(units: Sequence[Unit]) -> float:
     return float(np.mean([count for unit in units for count in unit.visits]))
 
 
-def _seconds_of(former: Run, key: str) -> float:
-    """What the epochs of a case took in former attempts: from the first sample to the last."""
-    ends: dict[int, float] = {}
+def _spent_s(former: Run) -> dict[str, float]:
+    """What the epochs of each case took in former attempts: from the first sample to the last."""
+    ends: dict[tuple[str, int], float] = {}
     for (case, _), units in former.units.items():
-        for unit in units if case == key else ():
+        for unit in units:
             end_us = float((unit.start_us + unit.total_us).max())
-            ends[unit.epoch] = max(end_us, ends.get(unit.epoch, 0.0))
-    return sum(ends.values()) / 1e6
+            ends[case, unit.epoch] = max(end_us, ends.get((case, unit.epoch), 0.0))
+    spent: defaultdict[str, float] = defaultdict(float)
+    for (case, _), end_us in ends.items():
+        spent[case] += end_us / 1e6
+    return spent

@@ -53,16 +53,20 @@ class RunFolder:
         self._lock: int | None = _locked(path)
 
     @classmethod
-    def create(cls, path: Path) -> RunFolder:
-        """Make the folder (an empty one will do) and lock it.
+    def create(cls, path: Path, must_be_new: bool = False) -> RunFolder:
+        """Make the folder (an empty one will do, unless it must be new) and lock it.
 
         Raises:
+            FileExistsError: it must be new, and something is there.
             RequestError: it already holds a run, is in use, is no folder or cannot be written.
         """
-        is_new = not path.exists()
+        is_new = must_be_new or not path.exists()
         try:
-            path.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.mkdir(exist_ok=not must_be_new)
         except (FileExistsError, NotADirectoryError):
+            if must_be_new and path.is_dir():
+                raise
             raise RequestError(f"{path} is a file, not a folder: choose another with --out") from None
         except OSError as error:
             raise _not_writable(path, error) from None

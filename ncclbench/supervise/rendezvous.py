@@ -20,7 +20,7 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 
 from ncclbench import __version__
 from ncclbench.environment.host import format_ranges, host_identity
-from ncclbench.errors import MeasurementError, RequestError
+from ncclbench.errors import MeasurementError, RequestError, StoreLost
 from ncclbench.supervise.launcher import Seat
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.steps import STEP_VARIABLE
@@ -61,8 +61,7 @@ class Rendezvous:
     ) -> None:
         self._server = server  # as long as this lives
         self._name = name
-        self._store = PrefixStore(name, store)
-        self._raw = store
+        self._store: Any = _Asked(PrefixStore(name, store), address)
         self._address = address
         self._everybody: list[dict[str, Any]] = []
         self.rank = rank
@@ -75,6 +74,15 @@ class Rendezvous:
     def worker_store(self, launch: int) -> Any:
         """For a worker: its own connection, under a prefix of this launch alone."""
         return self.store_of(launch).connect()
+
+    def check_store(self, nothing_moves: bool = False) -> None:
+        """Find out at once when the store's process has ended, where it is this supervisor's own.
+
+        Raises:
+            StoreLost: it has; or, where nothing moves any more, it is stopped.
+        """
+        if self._server is not None:
+            self._server.check(nothing_moves)
 
     def publish(self, key: str, thing: Any) -> None:
         """Tell every supervisor; plain data."""
@@ -200,6 +208,28 @@ class Rendezvous:
             time.sleep(self.pause_s(0.05))
 
 
+class _Asked:
+    """A store of torch's whose loss is said in one line."""
+
+    def __init__(self, store: Any, address: tuple[str, int]) -> None:
+        self._store = store
+        self._where = f"{address[0]}:{address[1]}"
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+
+        def ask(*arguments: Any) -> Any:
+            try:
+                return method(*arguments)
+            except RuntimeError as error:
+                raise StoreLost(
+                    f"the store at {self._where} does not answer any more: rank 0's process is gone, or the "
+                    "network to its host"
+                ) from error
+
+        return ask
+
+
 def _packed(text: str) -> str:
     """A plan is long and repeats itself, is read by every rank, and a TCPStore takes 8 MiB at most."""
     return (
@@ -271,8 +301,18 @@ def _connected(address: tuple[str, int], signals: EndSignals) -> Any:
 
 
 def meet_alone() -> Rendezvous:
-    """For one supervisor and the workers it forks: a store on the loopback."""
-    server = StoreProcess("127.0.0.1", 0, CONNECT_S)
+    """For one supervisor and the workers it forks: a store on the loopback.
+
+    Raises:
+        RequestError: there can be none.
+    """
+    try:
+        server = StoreProcess("127.0.0.1", 0, CONNECT_S)
+    except RequestError as error:
+        raise RequestError(
+            f"no store can be served on the loopback for the ranks to meet at ({error}): look at its "
+            "interface (ip address show lo) and at what this user may open and start (ulimit -a)"
+        ) from None
     name = f"ncclbench-{secrets.token_hex(4)}"
     return Rendezvous(connect(server.address), name, 0, 1, server.address, server)
 

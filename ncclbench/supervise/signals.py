@@ -30,7 +30,9 @@ class EndSignals:
 
     def __enter__(self) -> EndSignals:
         for number in _ENDING:
-            self._former[number] = signal.signal(number, self._note)
+            # What nohup or a shell's background job was told to ignore stays ignored.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._former[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *exc_info: object) -> None:

@@ -20,7 +20,7 @@ from typing import NoReturn
 
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, StoreLost
 from ncclbench.supervise.orphans import die_with
 
 _PR_SET_NAME = 15
@@ -77,6 +77,43 @@ class StoreProcess:
     def end(self) -> None:
         """End the process; again does nothing."""
         self._end()
+
+    def check(self, nothing_moves: bool = False) -> None:
+        """Whether it still serves, at the cost of one system call.
+
+        Args:
+            nothing_moves: one that is stopped is to blame, too. As a rule it may be, as by Ctrl-Z, and
+                goes on a moment after whoever asks.
+
+        Raises:
+            StoreLost: it has ended though nobody here asked it to.
+        """
+        if not self._end.alive:
+            return
+        kinds = os.WEXITED | os.WNOHANG | os.WNOWAIT | (os.WSTOPPED if nothing_moves else 0)
+        try:
+            what = os.waitid(os.P_PID, self.pid, kinds)
+        except ChildProcessError:
+            how = "has ended"
+        else:
+            if what is None:
+                return
+            how = f"exited with code {what.si_status}"
+            if what.si_code != os.CLD_EXITED:
+                how = f"was killed by {_signal_name(what.si_status)}"
+            if what.si_code == os.CLD_STOPPED:
+                how = f"was stopped by {_signal_name(what.si_status)}"
+        raise StoreLost(
+            f"process {self.pid} ({_NAME.decode()}), where the ranks meet, {how}: "
+            "leave it alone as long as the command runs, and look for what kills processes here"
+        )
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 def _told(pipe: Connection) -> str:

@@ -84,6 +84,7 @@ class Watch:
             if self._failures:
                 self._fail()
             self._signals.check()
+            self._meeting.check_store()
             if self._slots.running and self._idle_s() > self._timeout_s:
                 self._hung()
             self._look_at_others()
@@ -193,6 +194,7 @@ class Watch:
 
     def _hung(self) -> None:
         """Nothing has moved for too long: find out who is to blame, as long as the hung still hang."""
+        self._meeting.check_store(nothing_moves=True)
         self._snapshot()
         answering = self._slots.answering()
         states = [
