@@ -26,7 +26,6 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_BAD_REQUEST, RequestError
 from ncclbench.importing import AUTO, IMPORTERS, Reading, read_file
-from ncclbench.importing.assemble import Assembled, Unread, assemble, write_run
 from ncclbench.importing.model import REJECTED, Problem
 from ncclbench.importing.nccl_words import OPS
 from ncclbench.importing.source import STDIN
@@ -37,6 +36,7 @@ from ncclbench.terminal.streams import coloured, one_line, show, write
 from ncclbench.units import count_text
 
 if TYPE_CHECKING:
+    from ncclbench.importing.assemble import Assembled, Unread
     from ncclbench.importing.model import Described
     from ncclbench.store.model import Run
 
@@ -96,6 +96,9 @@ def command(
     Every row is checked against itself, and what is derived and not read is marked so. A file that cannot
     be read is told and the others are imported; where nothing can be, nothing is written.
     """
+    # With numpy, of which --help has no use.
+    from ncclbench.importing.assemble import write_run
+
     created = datetime.now(UTC)
     assembled = _read_all(files, format, op)
     # Of one that cannot be read, the line at the end says it all.
@@ -112,6 +115,8 @@ def command(
 
 def _read_all(files: Sequence[str], format: str, op: str | None) -> Assembled:
     """The files that can be read, put together, and what is told of each in the order typed."""
+    from ncclbench.importing.assemble import Unread, assemble
+
     if len(set(files)) < len(files):
         raise RequestError("a file is named twice: name it once")
     readings: list[Reading | Unread] = []
