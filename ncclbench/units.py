@@ -49,6 +49,16 @@ def format_bytes(nbytes: int) -> str:
     return str(nbytes)
 
 
+def format_memory(nbytes: float) -> str:
+    """So many bytes in the unit that suits them, three digits: 3.2 MiB; also of what has become less."""
+    sign, size = ("-", -nbytes) if nbytes < 0 else ("", nbytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{sign}{format_digits(size, 3)} {unit}"
+
+
 def parse_percent(text: str, what: str) -> float:
     """A fraction from ``5%`` (0.05).
 
@@ -62,6 +72,13 @@ def parse_percent(text: str, what: str) -> float:
     if not 0 < percent <= 1000:
         raise RequestError(f"{what} {text!r} is out of range: take above 0% to 1000%")
     return percent / 100.0
+
+
+def format_percent(fraction: float, signed: bool = False) -> str:
+    """A fraction in percent with two digits or whole: 0.4 %, 3.1 %, 57 %."""
+    percent = 100 * fraction
+    decimals = 0 if abs(percent) >= 9.95 else 1
+    return f"{percent:{'+' if signed else ''}.{decimals}f} %"
 
 
 def parse_seconds(text: str, what: str) -> float:
@@ -92,6 +109,14 @@ def format_seconds(seconds: float) -> str:
     return f"{hours} h {minutes:02d} min"
 
 
+def format_time(time_us: float) -> str:
+    """A measured time in the unit that suits it, three digits: 850 ns, 12.3 us, 1.77 ms, 2.1 s."""
+    for limit_us, factor, unit in ((0.9995, 1e3, "ns"), (999.5, 1.0, "us"), (999_500, 1e-3, "ms")):
+        if time_us < limit_us:
+            return f"{format_digits(time_us * factor, 3)} {unit}"
+    return f"{format_digits(time_us * 1e-6, 3)} s"
+
+
 def format_digits(value: float, digits: int) -> str:
     """That many significant digits, no exponent, no zeros that say nothing: 450, 0.0123, 28650."""
     if not value or not math.isfinite(value):
@@ -115,6 +140,11 @@ def format_us(time_us: float) -> str:
     if time_us < 100_000:
         return f"{time_us:.1f}"
     return f"{time_us:.0f}"
+
+
+def count_text(number: int, noun: str, plural: str | None = None) -> str:
+    """A number with its noun, plural where it has to be: 1 row, 1,200 rows."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
 def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ncclbench.importing import Reading, read_file
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 DATA = Path(__file__).parent / "data" / "import"
 V1, V3 = DATA / "nccl-json-v1.json", DATA / "nccl-json-v3-per-iter.json"

@@ -11,7 +11,7 @@ import msgspec
 from ncclbench.plan.model import Arm, unplanned
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import encode_line
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 
 

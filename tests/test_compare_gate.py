@@ -10,10 +10,10 @@ import pytest
 from launching import BEFORE, SIZE, compared, launch, launches, with_plan
 from report_fixtures import make_run, skip
 
+from ncclbench.compare.doubts import FENCE_BOUND
 from ncclbench.compare.gate import Gate, GateResult, judge_gate
 from ncclbench.compare.launches import Comparison, compare_sides
 from ncclbench.compare.sides import Side
-from ncclbench.compare.verdict import FENCE_BOUND
 from ncclbench.store.model import Run
 from ncclbench.terminal.comparison import gate_line
 

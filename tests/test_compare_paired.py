@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ncclbench.compare.verdict import FENCE_BOUND, Question, Verdict, judge, paired, verdict
+from ncclbench.compare.doubts import FENCE_BOUND
+from ncclbench.compare.verdict import Question, Verdict, judge, paired, verdict
 from ncclbench.stats.intervals import Floats, Margin, log_ratio_of_two
 
 MARGIN = Margin(0.03, 0.0)

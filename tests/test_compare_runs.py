@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from report_fixtures import make_run
 
+from ncclbench.compare.doubts import FENCE_BOUND
 from ncclbench.compare.paired import CORRELATED, compare_arms, compare_run
-from ncclbench.compare.verdict import FENCE_BOUND
 from ncclbench.stats.intervals import Floats, Margin
 from ncclbench.stats.power import smallest_effect
 from ncclbench.store.model import Run, Stop

@@ -14,11 +14,11 @@ from groups_fixtures import MIB, make_cell, make_costs, make_groups, make_readin
 from ncclbench.cells.crossing import cannot_end, who_crosses
 from ncclbench.errors import RequestError
 from ncclbench.stats.group_costs import at_once_rows, cost_rows, crossed_rows, groups_of, leaks
-from ncclbench.stats.group_words import bytes_text
 from ncclbench.store.p2p import ArmFound
 from ncclbench.tables.groups import MOMENTS, SINGLETON, parse_kind
 from ncclbench.tables.topologies import Groups, Placement, parse_topology
 from ncclbench.terminal.groups import groups_lines, sentences
+from ncclbench.units import format_memory
 from ncclbench.worker import communicators as counting
 from ncclbench.worker.communicators import NcclLog, communicators
 from ncclbench.worker.footprint import footprint
@@ -238,7 +238,7 @@ def test_of_many_groups_with_wrong_data_the_worst_are_named() -> None:
     [(0, "0 B"), (1023, "1023 B"), (1536, "1.5 KiB"), (-3 * MIB, "-3 MiB"), (7 << 40, "7168 GiB")],
 )
 def test_bytes_in_the_unit_that_suits(nbytes: int, text: str) -> None:
-    assert bytes_text(nbytes) == text
+    assert format_memory(nbytes) == text
 
 
 def test_kinds_are_topologies_of_one_cut_or_singletons() -> None:

@@ -12,7 +12,7 @@ from import_reading import DATA, V1, V3, edited, read, reasons, rows_of
 
 from ncclbench.errors import RequestError
 from ncclbench.importing import IMPORTERS, read_file
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 
 @pytest.mark.parametrize(

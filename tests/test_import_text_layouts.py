@@ -9,7 +9,7 @@ import pytest
 from import_writer import FACTORS, PARTS, ROOTED, SIZES, UNCHECKED_IN_PLACE, Expected, Printer, Shape
 
 from ncclbench.importing.nccl_tests import read
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 from ncclbench.tables.dtypes import find_dtype
 
 OURS = {"alltoall": "all_to_all", "sendrecv": "send_recv"}

@@ -17,7 +17,7 @@ from ncclbench.importing import read_file
 from ncclbench.importing.assemble import assemble
 from ncclbench.importing.model import Reading
 from ncclbench.importing.nccl_tests import read, recognises
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 LOGS = Path(__file__).parents[2] / "shared" / "data" / "nccl-tests"
 INDEX = LOGS / "index.tsv"

@@ -17,7 +17,8 @@ from ncclbench.errors import RequestError
 from ncclbench.report.build import render, render_comparison, report_of
 from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import run_rows
-from ncclbench.store.model import Printed, Run
+from ncclbench.store.model import Run
+from ncclbench.store.printed import Printed
 from ncclbench.store.reader import load_run
 
 SIZES = (8, 1 << 20, 1 << 30)

@@ -22,6 +22,7 @@ LAYERS = (
     ("plan",),
     (
         "store.bounds",
+        "store.printed",
         "store.probes",
         "store.drills",
         "store.overlaps",
@@ -171,6 +172,25 @@ def test_everything_else_loads_without_torch() -> None:
 
 def test_command_line_starts_without_slow_packages() -> None:
     assert import_all(["ncclbench.cli"], SLOW_TO_IMPORT) == ""
+
+
+def test_help_of_no_command_loads_slow_packages() -> None:
+    """Each in its turn in one process: the first that loads one is told."""
+    script = (
+        "import contextlib, io, sys\n"
+        "from ncclbench.cli.app import COMMANDS, run\n"
+        "for name in COMMANDS:\n"
+        "    text = io.StringIO()\n"
+        "    with contextlib.redirect_stdout(text):\n"
+        "        assert run([name, '--help']) == 0\n"
+        "    assert 'Example: ' in text.getvalue(), name\n"
+        f"    loaded = set({(*SLOW_TO_IMPORT, 'numpy', 'rich', 'jinja2')!r}) & set(sys.modules)\n"
+        "    assert not loaded, (name, loaded)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_workers_load_no_analysis_packages() -> None:

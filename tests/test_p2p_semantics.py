@@ -78,7 +78,7 @@ def test_memory_is_held_by_the_work_and_free_without_it(name: str) -> None:
     check = asked(f"memory-{name}")
     made = 192 if name == "all_to_all" else 144
     assert check.outcome == "as-documented"
-    assert f"{made} MiB once they are deleted and the Work is kept, 0 MiB once it is gone too" in check.said
+    assert f"{made} MiB once they are deleted and the Work is kept, 0 B once it is gone too" in check.said
 
 
 def test_memory_that_stays_is_otherwise() -> None:

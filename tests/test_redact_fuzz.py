@@ -19,7 +19,8 @@ from ncclbench.plan.model import Arm
 from ncclbench.report.build import render, render_comparison, report_of
 from ncclbench.report.redact import Redactor
 from ncclbench.stats.rows import run_rows
-from ncclbench.store.model import Printed, Run
+from ncclbench.store.model import Run
+from ncclbench.store.printed import Printed
 
 HOSTS = ("trn-b200-0017.hpc.example.com", "trn-b200-0018.hpc.example.com")
 SECRETS = (

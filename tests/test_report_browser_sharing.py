@@ -19,7 +19,8 @@ from ncclbench.compare.sides import Side
 from ncclbench.plan.model import Arm
 from ncclbench.report.build import write_report
 from ncclbench.report.redact import Redactor
-from ncclbench.store.model import Printed, Run
+from ncclbench.store.model import Run
+from ncclbench.store.printed import Printed
 
 # Text that turns around, cannot be seen, ends an element, an attribute or a string, or calls for a file.
 WORSE = "\u202egnp.exe\u2066' \" ` </title></script><svg onload=alert(3)>{{7*7}}${8*8}%00<!--"

@@ -31,7 +31,8 @@ from ncclbench.store.lines import decode_line, encode_line
 from ncclbench.store.model import Run
 from ncclbench.store.reader import load_run
 from ncclbench.store.transfers import TransferFault, TransferResult
-from ncclbench.terminal.transport import time_text, transport_lines
+from ncclbench.terminal.transport import transport_lines
+from ncclbench.units import format_time
 
 
 def by_name(results: list[TransferResult]) -> dict[str, WayRow]:
@@ -99,7 +100,7 @@ def test_wrong_bytes_void_the_speed() -> None:
     best = fastest(transfer_rows(results), "one-sided")
     assert best is not None
     assert best.way == "cpu-read"
-    assert headline(transfer_rows(results), time_text) == "WRONG DATA by cpu-write"
+    assert headline(transfer_rows(results), format_time) == "WRONG DATA by cpu-write"
 
 
 def test_json_is_flat_and_complete() -> None:
@@ -125,16 +126,16 @@ def test_json_is_flat_and_complete() -> None:
 
 def test_a_sentence_says_how_fast_and_whom_it_holds_up() -> None:
     rows = by_name(make_results())
-    write, read = (sentence(rows[name], time_text) for name in ("cpu-write", "cpu-read"))
+    write, read = (sentence(rows[name], format_time) for name in ("cpu-write", "cpu-read"))
     assert write.startswith("one-sided cpu-write to 2 generators takes 30")
     assert "3x faster than broadcast on gloo (0.33x the time" in write
     assert "it holds the trainer up for 300 ms and a generator for 4 us" in write
     assert "sees them after 37" in write
     assert "it holds the trainer up for 2 us (its weights stay as they are for 29" in read
-    broadcast = sentence(rows["broadcast on gloo"], time_text)
+    broadcast = sentence(rows["broadcast on gloo"], format_time)
     assert "faster" not in broadcast
     assert "computes" not in broadcast
-    assert headline(list(rows.values()), time_text).startswith(
+    assert headline(list(rows.values()), format_time).startswith(
         "one-sided cpu-read to 2 generators is 3.1x faster than broadcast on gloo and holds the trainer up "
         "for 2 us ("
     )
@@ -150,8 +151,14 @@ def test_ratios_are_written_so_that_they_say_something() -> None:
     assert said(0.0009, "faster") == "1111x faster than broadcast (0.0009x the time, 0.00045x to 0.0018x)"
     assert said(12.34, "slower").startswith("12x slower than broadcast (12.34x")
     few = transfer_rows(make_results(epochs=1))
-    assert "the time of broadcast on gloo (unclear), and holds" in headline(few, time_text)
-    assert [time_text(us) for us in (0.0421, 0.9999, 999.6, 1_440e6)] == ["42.1 ns", "1 us", "1 ms", "1440 s"]
+    assert "the time of broadcast on gloo (unclear), and holds" in headline(few, format_time)
+    times_us = (0.0421, 0.9999, 999.6, 1_440e6)
+    assert [format_time(us) for us in times_us] == [
+        "42.1 ns",
+        "1 us",
+        "1 ms",
+        "1440 s",
+    ]
 
 
 def test_it_says_honestly_why_a_write_is_not_twice_as_fast() -> None:

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
 from ncclbench.attribution.elements import Ints, link_order, rank_order
 from ncclbench.attribution.fit import fit
 from ncclbench.attribution.model import Evidence, LinkSamples, Places, RankSamples, padded
 from ncclbench.attribution.noise import p_lasting, scatter_of, usual_scatter
 from ncclbench.attribution.search import Elementary, Readings, What
-from ncclbench.stats.intervals import Floats, holm
+from ncclbench.stats.intervals import Floats, holm, log_mean
 
 # What is slower by less is not named. Healthy links of real fabrics differ by up to 5 %, so that two of them
 # may be 10 % apart; half again as slow must be found. At 1.2 both are as far away as noise allows.
@@ -131,7 +130,8 @@ def _judge(
     for at, link in enumerate(links):
         rounds = readings.logs[at][np.isfinite(readings.logs[at])]
         centre = medians[int(readings.classes[at])]
-        half = _half_width(rounds)
+        mean = log_mean(np.exp(rounds))
+        half = None if mean is None else mean.half_width()
         ratio = math.exp(values[at] - centre)
         rows[link.src, link.dst] = {
             "bandwidth_GBs": math.exp(values[at]),
@@ -171,13 +171,6 @@ def _are_odd(
         p_values[at] = max(2 * scatter.p_beyond(size), lasting)
     odd: NDArray[np.bool_] = np.array(holm(p_values.tolist())) <= alpha
     return odd
-
-
-def _half_width(logs: Floats) -> float | None:
-    """Half of the 95 % t interval of the mean of logarithms, shape (rounds,)."""
-    if logs.size < 2:
-        return None
-    return float(stdtrit(logs.size - 1, 0.975)) * float(logs.std(ddof=1)) / math.sqrt(logs.size)
 
 
 def _median(samples: Floats | None) -> float | None:

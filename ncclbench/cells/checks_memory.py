@@ -16,6 +16,7 @@ import torch.distributed as dist
 from ncclbench.cells.cell import CellResult
 from ncclbench.cells.question import Answer, Check, Values, answer
 from ncclbench.cells.rank import CellRank
+from ncclbench.units import format_memory
 
 # Of one tensor. On the CPU above the largest size that glibc keeps for later in place of giving it back
 # (M_MMAP_THRESHOLD adapts up to 32 MiB, mallopt(3)): so what is resident is what is held.
@@ -120,7 +121,7 @@ def _judge(values: Values, result: CellResult) -> Answer:
 
 
 def _mib(nbytes: int) -> str:
-    return f"{max(0, round(nbytes / (1 << 20)))} MiB"
+    return format_memory(max(0, round(nbytes / (1 << 20))) << 20)
 
 
 CHECKS = {

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 
 from ncclbench.cells.cell import CellResult
-from ncclbench.cells.question import Answer, Check, Values, answer, time_text
+from ncclbench.cells.question import Answer, Check, Values, answer
 from ncclbench.cells.rank import CellRank
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_time
 
 # Large enough that an operation takes milliseconds on a host, and is seen against its call on a GPU.
 _NBYTES = {"cpu": 16 << 20, "cuda": 256 << 20}
@@ -68,7 +68,7 @@ def _call_time(values: Values, result: CellResult) -> Answer:
     size = format_bytes(_NBYTES[str(result.device)])
     return answer(
         factor > _FACTOR,
-        f"isend of {size} returned after {time_text(call_us)} and was done after {time_text(end_us)}: "
+        f"isend of {size} returned after {format_time(call_us)} and was done after {format_time(end_us)}: "
         f"timing the call alone is wrong by a factor of {factor:.3g}",
         factor,
     )
@@ -80,8 +80,8 @@ def _wait(values: Values, result: CellResult) -> Answer:
     size = format_bytes(_NBYTES[str(result.device)])
     return answer(
         factor > _FACTOR,
-        f"of an isend of {size} wait() returned after {time_text(wait_us)} and torch.cuda.synchronize() "
-        f"after {time_text(end_us)}: a clock stopped after wait() is wrong by a factor of {factor:.3g}",
+        f"of an isend of {size} wait() returned after {format_time(wait_us)} and torch.cuda.synchronize() "
+        f"after {format_time(end_us)}: a clock stopped after wait() is wrong by a factor of {factor:.3g}",
         factor,
     )
 
@@ -145,8 +145,8 @@ def _first_irecv(values: Values, result: CellResult) -> Answer:
     first_us, second_us = values[1]
     return answer(
         first_us < 0.5e6 * _PAUSE_S,
-        f"with a peer that came {_PAUSE_S * 1e3:.0f} ms late the first irecv of the group returned after "
-        f"{time_text(first_us)}, the second after {time_text(second_us)}",
+        f"with a peer that came {format_time(1e6 * _PAUSE_S)} late the first irecv of the group returned "
+        f"after {format_time(first_us)}, the second after {format_time(second_us)}",
         first_us,
     )
 

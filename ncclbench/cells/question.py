@@ -47,11 +47,3 @@ class Check:
 def answer(as_documented: bool, said: str, value: float | None = None) -> Answer:
     """An answer whose outcome is yes or no."""
     return Answer("as-documented" if as_documented else "otherwise", said, value)
-
-
-def time_text(time_us: float) -> str:
-    """A time in the unit that suits it, three digits: 37 us, 1.77 ms, 2.1 s."""
-    for limit, factor, unit in ((1e3, 1.0, "us"), (1e6, 1e-3, "ms")):
-        if time_us < limit:
-            return f"{time_us * factor:.3g} {unit}"
-    return f"{time_us * 1e-6:.3g} s"

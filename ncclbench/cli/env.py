@@ -29,6 +29,7 @@ from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.columns import aligned, indented
 from ncclbench.terminal.streams import coloured, one_line, write
+from ncclbench.units import count_text, format_memory
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
@@ -95,7 +96,9 @@ def _lead(job: Job, params: Mapping[str, Any], former: Mapping[str, Any] | None)
     message = _message(environment, preflight)
     changed = None if former is None else changes(former, environment)
     if changed is not None:
-        message += f"; {_count(len(changed), 'change') if changed else 'no change'} since {params['against']}"
+        message += (
+            f"; {count_text(len(changed), 'change') if changed else 'no change'} since {params['against']}"
+        )
     if params["as_json"]:
         rest = {"preflight": preflight} | ({} if changed is None else {"changes": changed})
         emit_json(document("env", ok=not bad, message=message, environment=environment, rest=rest))
@@ -107,13 +110,9 @@ def _lead(job: Job, params: Mapping[str, Any], former: Mapping[str, Any] | None)
 def _message(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> str:
     nranks, nhosts = len(environment["ranks"]), len(environment["hosts"])
     severities = Counter(finding["severity"] for finding in preflight)
-    found = [_count(number, severity) for severity, number in severities.items()]
-    where = f"{_count(nranks, 'rank')} on {_count(nhosts, 'host')}"
+    found = [count_text(number, severity) for severity, number in severities.items()]
+    where = f"{count_text(nranks, 'rank')} on {count_text(nhosts, 'host')}"
     return f"{where}: {' and '.join(found) or 'nothing that would spoil timing'}"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +166,7 @@ def _hosts(environment: Mapping[str, Any]) -> list[list[str]]:
             format_ranges(members[index]),
             host["cpu"],
             f"{host['physical_cores'] or '?'} ({host['logical_cores']} logical)",
-            f"{host['memory_bytes'] / 2**30:.0f} GiB",
+            format_memory(host["memory_bytes"]),
             host["os"],
             host["kernel"],
         ]

@@ -26,7 +26,6 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_BAD_REQUEST, RequestError
 from ncclbench.importing import AUTO, IMPORTERS, Reading, read_file
-from ncclbench.importing.assemble import Assembled, Unread, assemble, write_run
 from ncclbench.importing.model import REJECTED, Problem
 from ncclbench.importing.nccl_words import OPS
 from ncclbench.importing.source import STDIN
@@ -34,8 +33,10 @@ from ncclbench.names import flat, lookup
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.terminal.imported import file_lines, table_lines
 from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
+    from ncclbench.importing.assemble import Assembled, Unread
     from ncclbench.importing.model import Described
     from ncclbench.store.model import Run
 
@@ -95,6 +96,9 @@ def command(
     Every row is checked against itself, and what is derived and not read is marked so. A file that cannot
     be read is told and the others are imported; where nothing can be, nothing is written.
     """
+    # With numpy, of which --help has no use.
+    from ncclbench.importing.assemble import write_run
+
     created = datetime.now(UTC)
     assembled = _read_all(files, format, op)
     # Of one that cannot be read, the line at the end says it all.
@@ -111,6 +115,8 @@ def command(
 
 def _read_all(files: Sequence[str], format: str, op: str | None) -> Assembled:
     """The files that can be read, put together, and what is told of each in the order typed."""
+    from ncclbench.importing.assemble import Unread, assemble
+
     if len(set(files)) < len(files):
         raise RequestError("a file is named twice: name it once")
     readings: list[Reading | Unread] = []
@@ -139,7 +145,7 @@ def _nothing(entries: Sequence[Described], as_json: bool) -> int:
         message = str(reasons[0])
     else:
         first = next((reason for reason in reasons if reason.startswith(REJECTED)), None)
-        seen = "no row of numbers" if not rejected else f"{_count(rejected, 'row')} rejected"
+        seen = "no row of numbers" if not rejected else f"{count_text(rejected, 'row')} rejected"
         seen += "" if first is None else f" ({first.removeprefix(REJECTED)})"
         names = ", ".join(entry["file"] for entry in entries[:3]) + (" ..." if len(entries) > 3 else "")
         message = f"nothing to import in {names}: {seen}; give logs that hold the table of results"
@@ -173,7 +179,9 @@ def _conclude(folder: Path, entries: Sequence[Described], required: Mapping[str,
         if wrong:
             lines.append(
                 coloured(
-                    f"WRONG DATA in {_count(len(wrong), 'row')}: such times mean nothing", "red", sys.stdout
+                    f"WRONG DATA in {count_text(len(wrong), 'row')}: such times mean nothing",
+                    "red",
+                    sys.stdout,
                 )
             )
         lines += [*held.lines(sys.stdout), f"run: {folder}", f"report: {report}"]
@@ -187,15 +195,11 @@ def _conclude(folder: Path, entries: Sequence[Described], required: Mapping[str,
 def _message(rows: Sequence[Mapping[str, Any]], entries: Sequence[Described], wrong: int) -> str:
     taken = sum(entry["rows_taken"] for entry in entries)
     rejected = sum(entry["rows_rejected"] for entry in entries)
-    text = f"{_count(taken, 'row')} taken, {rejected} rejected: {_count(len(rows), 'row')} of the run"
+    text = f"{count_text(taken, 'row')} taken, {rejected} rejected: {count_text(len(rows), 'row')} of the run"
     unread_files = sum(entry["format"] is None for entry in entries)
     if unread_files:
-        text += f", {_count(unread_files, 'file')} not read"
+        text += f", {count_text(unread_files, 'file')} not read"
     return text + (f", {wrong} WRONG" if wrong else "")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _document(

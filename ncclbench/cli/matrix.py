@@ -36,7 +36,7 @@ from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestEr
 from ncclbench.plan.model import SHARED_GPU
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import format_seconds
+from ncclbench.units import format_seconds, format_time
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
@@ -126,8 +126,7 @@ def _over_budget(seconds: float, budget_s: float | None) -> str:
     # As many rounds as fit can take all of the budget, and rounding a little more.
     if budget_s is None or seconds <= budget_s * (1 + 1e-9):
         return ""
-    asked = format_seconds(budget_s) if budget_s >= 1e-3 else f"{budget_s * 1e6:g} us"
-    return f", more than the {asked} asked for"
+    return f", more than the {format_time(1e6 * budget_s)} asked for"
 
 
 def _lead(job: Job, arm: Arm, params: Mapping[str, Any]) -> int:

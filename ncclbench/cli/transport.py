@@ -37,6 +37,7 @@ from ncclbench.plan.weights import parse_weights
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.transfers import TRANSFERS
 from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import format_time
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm, Device
@@ -265,12 +266,12 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
 
     from ncclbench.stats.transport import latency_rows, transfer_faults, transfer_rows
     from ncclbench.stats.transport_words import headline, sentence
-    from ncclbench.terminal.transport import time_text, transport_lines
+    from ncclbench.terminal.transport import transport_lines
 
     rows = transfer_rows(run.results, run.plan.share_gpu)
     latency, faults = latency_rows(run.results), transfer_faults(run.results)
     report, ended = write_page(run, ended)
-    message = headline(rows, time_text)
+    message = headline(rows, format_time)
     wrong = any(row.status == "wrong" for row in rows)
     code = EXIT_BAD_ANSWER if wrong else EXIT_OK
     if ended is not None:
@@ -300,7 +301,7 @@ def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any])
         lines = [f"# {SHARED_GPU}"] if run.plan.share_gpu else []
         lines += transport_lines(rows, latency, faults)
         lines += [f"report: {report}"] if report is not None else []
-        said = [sentence(row, time_text) for row in rows if row.status != "unavailable"]
+        said = [sentence(row, format_time) for row in rows if row.status != "unavailable"]
         colour = "red" if code else "bold"
         lines += [coloured(one_line(text), colour, sys.stdout) for text in said or [message]]
         write("\n".join(lines) + "\n", sys.stdout)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ncclbench.environment.collect import whole_ranks
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_percent
 
 # A rate above this is more than the tests allow themselves.
 ALLOWED_RATE = 0.05
@@ -115,7 +115,7 @@ def _drift(facts: _Facts) -> Iterator[str]:
     if found := facts.where(drifts):
         most = max(found, key=lambda entry: abs(entry["time_drift"] - 1))
         yield (
-            f"times drifted during the measurement, by up to {_percent(abs(most['time_drift'] - 1))} "
+            f"times drifted during the measurement, by up to {format_percent(abs(most['time_drift'] - 1))} "
             f"({_cases(found)}): compare arms in one job only, never one run after the other"
         )
 
@@ -129,8 +129,8 @@ def _processes(facts: _Facts) -> Iterator[str]:
     if found := facts.where(_is_process_bound):
         most = max(found, key=lambda entry: float(entry["spread_process"]))
         yield (
-            f"new processes differ by {_percent(most['spread_process'])}, more than the epochs of one job "
-            f"({_cases(found)}): what holds in one launch may not in the next, use --epoch-kind process"
+            f"new processes differ by {format_percent(most['spread_process'])}, more than the epochs of one "
+            f"job ({_cases(found)}): what holds in one launch may not in the next, use --epoch-kind process"
         )
 
 
@@ -167,8 +167,8 @@ def _few(facts: _Facts) -> Iterator[str]:
     comparisons, low, high = (facts.document[key] for key in ("comparisons", "rate_low", "rate_high"))
     if comparisons and low <= ALLOWED_RATE and high > 2 * ALLOWED_RATE:
         yield (
-            f"{comparisons} comparisons leave the rate of false verdicts between {_percent(low)} and "
-            f"{_percent(high)}: more --epochs or --sizes narrow it"
+            f"{comparisons} comparisons leave the rate of false verdicts between {format_percent(low)} and "
+            f"{format_percent(high)}: more --epochs or --sizes narrow it"
         )
 
 
@@ -204,7 +204,3 @@ def _cases(entries: Sequence[Entry]) -> str:
     names = ", ".join(case_name(entry) for entry in entries[:_CASES_SHOWN])
     more = len(entries) - _CASES_SHOWN
     return f"{names} and {more} more" if more > 0 else names
-
-
-def _percent(fraction: float) -> str:
-    return f"{100 * fraction:.{1 if fraction < 0.0995 else 0}f} %"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ncclbench.compare.verdict import FENCE_BOUND
+from ncclbench.compare.doubts import FENCE_BOUND
 from ncclbench.errors import RequestError
 from ncclbench.units import parse_percent
 

@@ -18,6 +18,7 @@ from ncclbench.compare.between import (
     ratio_of_two,
     unit_of,
 )
+from ncclbench.compare.doubts import TOO_COARSE
 from ncclbench.compare.rows import (
     FEWEST_FOR_TAILS,
     NO_RATIO,
@@ -28,7 +29,7 @@ from ncclbench.compare.rows import (
     thin_tails_left_out,
 )
 from ncclbench.compare.sides import Side
-from ncclbench.compare.verdict import TOO_COARSE, Question, Verdict, geometric_mean, judge
+from ncclbench.compare.verdict import Question, Verdict, geometric_mean, judge
 from ncclbench.stats.intervals import Floats, LogMean, Margin
 from ncclbench.stats.shift import SHIFT, ratio_keys
 from ncclbench.stats.summary import median_skew_us

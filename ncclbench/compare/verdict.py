@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 
+from ncclbench.compare.doubts import FENCE_BOUND, TOO_COARSE
 from ncclbench.stats.intervals import (
     ALPHA,
     FEWEST_EPOCHS,
@@ -28,9 +29,6 @@ from ncclbench.stats.power import detectable
 
 # How much worse the p90 may be under a verdict of "same".
 TAIL_MARGIN = 0.10
-
-TOO_COARSE = "times of zero: the clock is too coarse for this case"
-FENCE_BOUND = "fence-bound, use back-to-back or graph"
 
 Word = Literal["same", "faster", "slower", "unclear"]
 Tail = Literal["tail worse", "tail unclear"]

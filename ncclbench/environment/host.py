@@ -1,4 +1,7 @@
-"""The host a rank runs on, what the rank may use of it, and how busy it is now. Files and psutil only."""
+"""The host a rank runs on, what the rank may use of it, and how busy it is now. Files and psutil only.
+
+psutil is imported by what uses it: ``--help`` of commands that only read environments need not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +13,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
-
-import psutil
 
 from ncclbench.plan.machine import last_level_cache_bytes
 from ncclbench.units import runs_of
@@ -32,6 +33,8 @@ def host_identity() -> tuple[str, str | None]:
 def describe_host() -> dict[str, Any]:
     """What stays the same as long as the host is up, equal for all of its ranks. Sizes in bytes."""
     name, boot_id = host_identity()
+    import psutil
+
     return {
         "name": name,
         "boot_id": boot_id,
@@ -71,6 +74,8 @@ def describe_share() -> dict[str, Any]:
 
 def describe_moment() -> dict[str, Any]:
     """How busy the host is now: the load of the last minute, memory available, swap in use."""
+    import psutil
+
     return {
         "load_1min": os.getloadavg()[0],
         "available_bytes": psutil.virtual_memory().available,

@@ -20,6 +20,7 @@ from ncclbench.environment.preflight_alike import clocks_apart, settings, system
 from ncclbench.environment.preflight_gpus import clocks, models, narrowed, shared_gpus, sick
 from ncclbench.errors import RequestError
 from ncclbench.tables.backends import find_backend
+from ncclbench.units import format_memory
 
 # torch's own reading of a switch (torch/csrc/distributed/c10d/Utils.hpp, getCvarBool).
 _TRUE = ("y", "yes", "1", "t", "true")
@@ -183,7 +184,7 @@ def _memory(flight: Flight) -> Iterator[Finding]:
         swaps = any(each["swap_used_bytes"] > 0 for each in now)
         if available < total * (_SWAPPING if swaps else _SHORT_OF_MEMORY):
             state = "is swapping" if swaps else "is short of memory"
-            what = f"{name} {state}: {available / 2**30:.1f} of {total / 2**30:.1f} GiB available"
+            what = f"{name} {state}: {format_memory(available)} of {format_memory(total)} available"
             mend = "end what uses the memory, or measure smaller sizes"
             short.append(finding("warning", ranks, what, mend))
     yield from as_one(short)

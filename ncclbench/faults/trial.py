@@ -272,7 +272,8 @@ class _Trial:
         if answer is None or since_ms is None:
             return f"still waited after {limit_s:.0f} s"
         # notices_ms has when exactly; here trials that went alike are to read alike.
-        when = "at once" if since_ms < _AT_ONCE_MS else f"after {since_ms / 1e3:.0f} s"
+        since_s = round(since_ms / 1e3)
+        when = "at once" if since_ms < _AT_ONCE_MS else f"after {since_s} s"
         return f"told {when}: {answer.text}"
 
     def keep_dumps(self) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from ncclbench.flight.model import Refused
+from ncclbench.units import format_memory
 
 # Hundred thousand operations with their frames.
 MOST_BYTES = 64 << 20
@@ -89,7 +90,7 @@ def _check_size(nbytes: int) -> None:
     if not nbytes:
         raise ValueError("is empty")
     if nbytes > MOST_BYTES:
-        raise ValueError(f"has more than the {MOST_BYTES >> 20} MiB that are read of a dump")
+        raise ValueError(f"has more than the {format_memory(MOST_BYTES)} that are read of a dump")
 
 
 def _is_folder(path: Path) -> bool:

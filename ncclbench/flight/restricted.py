@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ncclbench.flight.native import read_native
+from ncclbench.units import format_memory
 
 # Instructions that have another object made, or take one from outside of the file.
 _FOREIGN = {
@@ -102,7 +103,7 @@ def read_any(content: bytes) -> Any:
         PickleRefused: as there.
     """
     if len(content) > MOST_BYTES:
-        raise PickleRefused(f"torch did not write it so, and it has more than {MOST_BYTES >> 20} MiB")
+        raise PickleRefused(f"torch did not write it so, and it has more than {format_memory(MOST_BYTES)}")
     data = _Machine(content).run()
     _check_tree(data, _NODES_PER_BYTE * len(content) + 1000)
     return data

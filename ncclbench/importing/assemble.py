@@ -18,7 +18,8 @@ from ncclbench.importing.model import Described, DeviceLine, Problem, Reading, S
 from ncclbench.plan.model import Arm, unplanned
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.lines import encode_line
-from ncclbench.store.model import RUN_SCHEMA, Printed
+from ncclbench.store.model import RUN_SCHEMA
+from ncclbench.store.printed import Printed
 
 # Told of a file, run.json and ``--json``; the rest is counted.
 PROBLEMS_TOLD = 100

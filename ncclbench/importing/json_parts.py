@@ -11,6 +11,8 @@ from typing import Any
 
 import msgspec
 
+from ncclbench.units import format_memory
+
 # A number, or the text of one: nothing else is built in memory, whatever stands there.
 Cell = str | int | float | bool | None
 
@@ -94,7 +96,7 @@ def decode(value: bytes, type: Any) -> Any:
         ValueError: it is of another type, damaged, or too large.
     """
     if len(value) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES >> 20} MiB in one value")
+        raise ValueError(f"more than {format_memory(MOST_BYTES)} in one value")
     try:
         return msgspec.json.decode(value, type=type)
     except RecursionError:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, DeviceLine, Problem
 from ncclbench.importing.nccl_layout import Columns
-from ncclbench.store.model import OverRanks
+from ncclbench.store.printed import OverRanks
 
 Tokens = list[str]
 

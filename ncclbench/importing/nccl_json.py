@@ -26,7 +26,7 @@ from ncclbench.importing.nccl_printed import exact
 from ncclbench.importing.nccl_section import Notes, section_of
 from ncclbench.importing.nccl_words import over_ranks, program_op, shown, version_of_code
 from ncclbench.importing.source import decoded, read_bytes
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 _VERSIONS = ("1", "2", "3", "4")
 _HALVES = (("out_of_place", False), ("in_place", True))

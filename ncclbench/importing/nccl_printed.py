@@ -12,7 +12,7 @@ from ncclbench.errors import RequestError
 from ncclbench.importing.nccl_check import Checks
 from ncclbench.importing.nccl_draft import Draft
 from ncclbench.importing.nccl_layout import Half, Row
-from ncclbench.store.model import OverRanks, Printed
+from ncclbench.store.printed import OverRanks, Printed
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import find_dtype
 

@@ -10,7 +10,7 @@ from ncclbench.importing import nccl_words as words
 from ncclbench.importing.lines import clean
 from ncclbench.importing.nccl_draft import Budget, Draft, Stage, Tokens
 from ncclbench.importing.nccl_layout import ITEMSIZES, parse_header
-from ncclbench.store.model import OverRanks
+from ncclbench.store.printed import OverRanks
 
 _MOST_DEVICES = 1 << 17
 _MOST_VARIABLES = 200

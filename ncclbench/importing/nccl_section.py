@@ -16,7 +16,7 @@ from ncclbench.importing.nccl_layout import Columns, NotARow, Row, split
 from ncclbench.importing.nccl_printed import Known, OpFrom, RanksFrom, printed
 from ncclbench.importing.nccl_words import op_in_name
 from ncclbench.importing.physics import figure
-from ncclbench.store.model import OverRanks
+from ncclbench.store.printed import OverRanks
 
 # Of each kind of problem so many are told line by line, the rest is counted.
 _TOLD_EACH = 20

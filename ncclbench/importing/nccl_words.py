@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ncclbench.environment.variables import HIDDEN, is_secret, looks_secret, without_secrets
 from ncclbench.importing.model import DeviceLine
-from ncclbench.store.model import OverRanks
+from ncclbench.store.printed import OverRanks
 
 # The programs' names to those of COLLECTIVES; hypercube has no entry there and keeps its name.
 OPS = {

@@ -21,7 +21,7 @@ from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
 from ncclbench.importing.physics import figure
 from ncclbench.importing.taking import Taking
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 

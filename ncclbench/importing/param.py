@@ -33,7 +33,7 @@ from ncclbench.importing.physics import (
     vote,
 )
 from ncclbench.importing.taking import Taking
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import find_dtype
 

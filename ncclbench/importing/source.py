@@ -13,6 +13,7 @@ from typing import BinaryIO
 from ncclbench.errors import RequestError
 from ncclbench.importing.model import SNIFFED_BYTES
 from ncclbench.store.folder import META_FILE
+from ncclbench.units import format_memory
 
 STDIN = "-"
 
@@ -69,7 +70,7 @@ def check_size(path: Path, nbytes: int, most: int) -> None:
     """
     if nbytes > most:
         raise RequestError(
-            f"{path} has more than the {most >> 20:,} MiB that are read: "
+            f"{path} has more than the {format_memory(most)} that are read: "
             "keep the lines of the benchmark and leave out the debug output"
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ncclbench.importing.model import MOST_ROWS, MOST_SECTIONS, REJECTED, Reading, Section
 from ncclbench.importing.nccl_layout import NotARow
 from ncclbench.importing.nccl_section import Notes
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 
 
 class Taking:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 from ncclbench.errors import RequestError
 from ncclbench.names import nearest
 from ncclbench.plan.model import Device
-from ncclbench.units import MAX_BYTES, parse_bytes
+from ncclbench.units import MAX_BYTES, format_memory, parse_bytes
 
 DEFAULT_CACHE_BYTES = 32 << 20
 # Above the L2 cache of every NVIDIA GPU up to now (H200 60 MB, B200 126 MB), which cannot be asked for
@@ -185,7 +185,7 @@ def _content(path: Path) -> str:
             raise RequestError(f"{path} {what}: name a TOML file, a run, or what ncclbench env --json wrote")
         if path.stat().st_size > _MOST_FILE_BYTES:
             raise RequestError(
-                f"{path} has more than {_MOST_FILE_BYTES >> 20} MiB: that is no machine's file"
+                f"{path} has more than {format_memory(_MOST_FILE_BYTES)}: that is no machine's file"
             )
         return path.read_text("utf-8")
     except (OSError, ValueError) as error:

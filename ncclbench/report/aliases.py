@@ -19,7 +19,8 @@ from ncclbench.report.identifying import (
     pattern,
     shape_of,
 )
-from ncclbench.report.text import count_text, list_text
+from ncclbench.report.text import list_text
+from ncclbench.units import count_text
 
 # Longer than any host's or user's.
 _LONGEST_NAME = 255

@@ -14,9 +14,10 @@ from ncclbench.attribution.evidence import arrivals_of, places_of
 from ncclbench.attribution.model import Arrivals, Evidence, Places
 from ncclbench.attribution.supporting import Late, late_ranks
 from ncclbench.report.model import Source, good_rows, row_units
-from ncclbench.report.text import count_text, percent_text, time_text
+from ncclbench.report.text import time_text
 from ncclbench.stats.rates import clopper_pearson
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.units import count_text, format_percent
 
 MODE = "back-to-back"
 # A host is named where one of its ranks begins last in this share of the samples, as a rank is.
@@ -54,7 +55,7 @@ def last_to_begin(source: Source, arm: str) -> str | None:
     if late:
         most = max(late, key=lambda one: one.last)
         return f"{_who(most, places)} more often than chance, but not always, {_often(most, places)}."
-    return f"nobody in particular, in {samples} (chance {percent_text(1 / nranks)})."
+    return f"nobody in particular, in {samples} (chance {format_percent(1 / nranks)})."
 
 
 def _who(late: Late, places: Places) -> str:
@@ -87,5 +88,5 @@ def _rate(last: int, samples: int, chance: float) -> str:
     low, high = clopper_pearson(last, samples)
     return (
         f"in {last:,} of {samples:,} samples ({100 * last / samples:.0f} %, {100 * low:.0f} to "
-        f"{100 * high:.0f} %; chance {percent_text(chance)})"
+        f"{100 * high:.0f} %; chance {format_percent(chance)})"
     )

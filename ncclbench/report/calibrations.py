@@ -9,9 +9,8 @@ from typing import Any
 import msgspec
 
 from ncclbench.report.model import Row
-from ncclbench.report.text import count_text, percent_text
 from ncclbench.store import calibrations as kept
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes, format_percent
 
 MISSING = (
     "No calibration of this machine: ncclbench calibrate shows how often equal arms are called different "
@@ -50,7 +49,7 @@ class Calibration(kept.Calibration, frozen=True):
         line = (
             f"A/A on this machine, {self.date}: {self.false_verdicts} of "
             f"{count_text(self.comparisons, 'equal pair')} called different (95 % interval of the rate "
-            f"{percent_text(self.rate_low)} to {percent_text(self.rate_high)})"
+            f"{format_percent(self.rate_low)} to {format_percent(self.rate_high)})"
         )
         known = [(entry.smallest, entry) for entry in self.resolution if entry.smallest is not None]
         if known:
@@ -61,7 +60,7 @@ class Calibration(kept.Calibration, frozen=True):
 
 
 def _reach(smallest: float, entry: kept.Resolution) -> str:
-    return f"{percent_text(smallest)} ({entry.op} {format_bytes(entry.nbytes)} {entry.mode})"
+    return f"{format_percent(smallest)} ({entry.op} {format_bytes(entry.nbytes)} {entry.mode})"
 
 
 def calibration_of(meta: dict[str, Any]) -> Calibration | None:

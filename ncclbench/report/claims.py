@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from ncclbench.compare.overview import counted, counts
 from ncclbench.report.calibrations import Calibration
 from ncclbench.report.model import Row
-from ncclbench.report.text import count_text, percent_text, ratio_text
-from ncclbench.units import format_bytes
+from ncclbench.report.text import ratio_text
+from ncclbench.units import count_text, format_bytes, format_percent
 
 VERDICTS = ("faster", "same", "unclear", "slower")
 
@@ -44,7 +44,7 @@ def interval_text(low: float | None, high: float | None) -> str:
 
 def least_text(row: Row) -> str:
     """What an unclear comparison could have found at best: "4.1 %"; "" where that is no question."""
-    return percent_text(row["detectable"]) if _is_lost_in_noise(row) else ""
+    return format_percent(row["detectable"]) if _is_lost_in_noise(row) else ""
 
 
 def _is_lost_in_noise(row: Row) -> bool:
@@ -73,7 +73,7 @@ def detail_text(row: Row, calibration: Calibration | None = None) -> str:
     if calibration is not None and row["unit"] == "epochs":
         smallest = calibration.smallest(row)
         if smallest is not None:
-            parts.append(f"calibrated: {percent_text(smallest)} can be found in {calibration.budget}")
+            parts.append(f"calibrated: {format_percent(smallest)} can be found in {calibration.budget}")
     return "; ".join(parts)
 
 
@@ -147,9 +147,9 @@ def _unclear(rows: Sequence[Row]) -> list[str]:
     )
     if able:
         least, most = able[0], able[-1]
-        reach = f"{percent_text(least['detectable'])} ({case_text(least)})"
+        reach = f"{format_percent(least['detectable'])} ({case_text(least)})"
         if len(able) > 1:
-            reach += f" to {percent_text(most['detectable'])} ({case_text(most)})"
+            reach += f" to {format_percent(most['detectable'])} ({case_text(most)})"
         subject = "In 1 unclear case" if len(able) == 1 else f"In {len(able):,} unclear cases"
         lines.append(f"{subject} no difference below {reach} could have been found.")
     return lines

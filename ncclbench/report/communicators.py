@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from ncclbench.report.figures import ALWAYS, Figure, Plot, line, log_axis, plain
 from ncclbench.report.model import Row, Series, numbered_series
 from ncclbench.report.text import tick, time_text
-from ncclbench.stats.group_words import bytes_text, number_text
+from ncclbench.units import count_text, format_memory
 
 _HEIGHT_PX = 330
 
@@ -17,8 +17,16 @@ def costs_figure(rows: Sequence[Row], name: str) -> Figure | None:
     shown: dict[str, tuple[str, Callable[[float], str], str]] = {
         "time": ("total_us", time_text, "Until every group has had a first collective and a first message."),
         "communicators": ("communicators", lambda value: f"{value:g}", "Of the rank that has most."),
-        "host memory": ("rss_bytes", bytes_text, "What is resident more than before, on the fullest rank."),
-        "device memory": ("device_bytes", bytes_text, "What is in use more than before, on the fullest GPU."),
+        "host memory": (
+            "rss_bytes",
+            format_memory,
+            "Resident more than before, on the fullest rank.",
+        ),
+        "device memory": (
+            "device_bytes",
+            format_memory,
+            "In use more than before, on the fullest GPU.",
+        ),
     }
     plots = {}
     for title, (field, text, note) in shown.items():
@@ -27,7 +35,7 @@ def costs_figure(rows: Sequence[Row], name: str) -> Figure | None:
         for series, own in curves:
             y = [float(row[field]) for row in own]
             texts = [
-                f"<b>{plain(series.label)}</b> {number_text(row['groups'], 'group')}<br>{text(value)}"
+                f"<b>{plain(series.label)}</b> {count_text(row['groups'], 'group')}<br>{text(value)}"
                 for row, value in zip(own, y, strict=True)
             ]
             traces.append(line(series, [row["groups"] for row in own], y, texts))

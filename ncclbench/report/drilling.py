@@ -15,9 +15,10 @@ from ncclbench.report.figures import (
     rounded,
 )
 from ncclbench.report.model import Series, numbered_series
-from ncclbench.report.text import count_text, rate_text, tick, time_text
+from ncclbench.report.text import rate_text, tick, time_text
 from ncclbench.stats.recovery import PHASE_WORDS, OverTrials, Recovery
 from ncclbench.store.drills import PHASES
+from ncclbench.units import count_text
 
 # A bar with what is above and below it, and what a figure has besides.
 _BAR_PX, _PHASE_PX, _FRAME_PX = 13, 12, 90

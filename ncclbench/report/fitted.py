@@ -6,10 +6,10 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from ncclbench.report.text import list_text, percent_text, rate_text, three_digits, time_text
+from ncclbench.report.text import list_text, rate_text, three_digits, time_text
 from ncclbench.stats.alphabeta import Estimate, Segment
 from ncclbench.stats.fits import CurveFit
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_percent
 
 DESCRIPTION = (
     "Time = time at no size + size / bandwidth, fitted to the logarithms in up to three segments, since "
@@ -54,7 +54,7 @@ def note_text(found: CurveFit) -> str:
     if len(fit.segments) > 1:
         parts.append(f"changes between {list_text(_switches(fit.segments))}")
     if fit.misfit is not None:
-        parts.append(f"fits to ±{percent_text(fit.misfit)}")
+        parts.append(f"fits to ±{format_percent(fit.misfit)}")
     if not found.factor:
         parts.append("bandwidth is bytes over time")
     by_reason: dict[str, list[str]] = {}

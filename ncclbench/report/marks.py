@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ncclbench.report.model import Report, Row
-from ncclbench.report.text import count_text, list_text, percent_text, ranges_text, ratio_text, time_text
-from ncclbench.units import format_bytes
+from ncclbench.report.text import list_text, ranges_text, ratio_text, time_text
+from ncclbench.units import count_text, format_bytes, format_percent
 
 # Epochs that differ by more than this (standard deviation of the log) make a number nobody can rely on.
 UNSTABLE_SPREAD = 0.10
@@ -118,7 +118,7 @@ def comparison_marks(row: Row) -> list[Mark]:
 
 def _spread_text(spread: float) -> str:
     """A standard deviation of logarithms in words: ±14 %, or a factor where it is large."""
-    return f"±{percent_text(spread)}" if spread < LARGE_SPREAD else f"vary {math.exp(spread):.1f}x"
+    return f"±{format_percent(spread)}" if spread < LARGE_SPREAD else f"vary {math.exp(spread):.1f}x"
 
 
 def marked_rows(report: Report) -> list[tuple[Row, list[Mark]]]:

@@ -20,10 +20,10 @@ from ncclbench.report.figures import (
     size_axis,
 )
 from ncclbench.report.model import Series, numbered_series
-from ncclbench.report.text import count_text, ratio_text, time_text
+from ncclbench.report.text import ratio_text, time_text
 from ncclbench.stats.overlap import SERIAL, TOGETHER
 from ncclbench.stats.overlap_words import beside, interval, number
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 Row = Mapping[str, Any]
 

@@ -13,10 +13,11 @@ from ncclbench.report.figures import ALWAYS, Figure, Plot, Trace, error_bars, lo
 from ncclbench.report.model import Series, numbered_series
 from ncclbench.report.placed import rank_row
 from ncclbench.report.searched import Searched
-from ncclbench.report.text import percent_text, ranges_text, rate_text, tick, time_text
+from ncclbench.report.text import ranges_text, rate_text, tick, time_text
 from ncclbench.stats.intervals import Floats
 from ncclbench.stats.rates import clopper_pearson
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.units import format_percent
 
 # More ranks than these are too many to be seen; those furthest from the middle are kept.
 MOST_RANKS = 128
@@ -169,7 +170,7 @@ def arrivals_figure(search: Searched, name: str) -> Figure | None:
                 "yaxis": {"title": {"text": "% of iterations"}, "range": [-3, 103]},
                 "shapes": [*line.separators(), _level(chance)],
             },
-            f"Dashed: chance, {percent_text(1 / nranks)}. Bars: exact 95 % interval. {note}".strip(),
+            f"Dashed: chance, {format_percent(1 / nranks)}. Bars: exact 95 % interval. {note}".strip(),
         ),
         "how much later": Plot(
             _dots(search, late),

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from ncclbench.report.text import count_text, percent_text
 from ncclbench.store.model import Run
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes, format_percent
 
 
 def precision_lines(run: Run) -> list[str]:
@@ -22,9 +21,9 @@ def precision_lines(run: Run) -> list[str]:
     if not run.stops:
         return []
     reached = by_reason.get("precision", [])
-    line = f"{len(reached):,} of {total} reached the precision of ±{percent_text(asked)}"
+    line = f"{len(reached):,} of {total} reached the precision of ±{format_percent(asked)}"
     if reached:
-        line += f" (half-widths up to ±{percent_text(max(_width(run, case) for case in reached))})"
+        line += f" (half-widths up to ±{format_percent(max(_width(run, case) for case in reached))})"
     lines = [f"{line}."]
     for cases, why in (
         (budget, "ran out of the time budget"),
@@ -49,7 +48,7 @@ def _reach(run: Run, case: str, ncases: int) -> str:
     named = next((entry.case for entry in run.plan.cases if entry.case.key == case), None)
     place = "" if named is None else f", {named.op} {format_bytes(named.nbytes)} {named.mode}"
     return (
-        f" at ±{percent_text(half_width)}{place}"
+        f" at ±{format_percent(half_width)}{place}"
         if ncases == 1
-        else f", the widest at ±{percent_text(half_width)}{place}"
+        else f", the widest at ±{format_percent(half_width)}{place}"
     )

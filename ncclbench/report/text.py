@@ -51,18 +51,6 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:.3f}x" if 0.95 < ratio < 1.05 else f"{ratio:.2f}x"
 
 
-def percent_text(fraction: float, signed: bool = False) -> str:
-    """A fraction in percent with two digits or whole: 0.42 %, 3.1 %, 57 %."""
-    percent = 100 * fraction
-    decimals = 0 if abs(percent) >= 10 else 1
-    return f"{percent:{'+' if signed else ''}.{decimals}f} %"
-
-
-def count_text(number: int, noun: str, plural: str | None = None) -> str:
-    """A number with its noun, plural where it has to be: 1 row, 96 rows."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
 def moment_text(moment: str) -> str:
     """An ISO time for people: 2026-11-29 15:50 UTC; as it stands where it is no time."""
     try:

@@ -19,8 +19,9 @@ from ncclbench.report.figures import (
     time_axis,
 )
 from ncclbench.report.model import numbered_series
-from ncclbench.report.text import count_text, tick, time_text
+from ncclbench.report.text import tick, time_text
 from ncclbench.stats.transport import LatencyRow, OverEpochs, WayRow, way_name
+from ncclbench.units import count_text
 
 _BAR_PX, _FRAME_PX = 26, 110
 _LATENCY_PX = 340

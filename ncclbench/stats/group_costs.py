@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
+from ncclbench.stats.lines import grouped, of_kind
 from ncclbench.stats.over_epochs import middle, ratio
 from ncclbench.store.groups import CrossedCell, GroupCosts, GroupTimes, Reading
 from ncclbench.store.model import Result
@@ -14,7 +15,6 @@ from ncclbench.store.p2p import ArmFound, LeftOut
 from ncclbench.tables.groups import ISSUE_ORDERS
 
 Row = dict[str, Any]
-Kind = TypeVar("Kind")
 
 # Of readings, what is compared; names of the rows.
 _HELD = ("files", "sockets", "connections", "threads")
@@ -56,18 +56,18 @@ class GroupsFound:
 
 def groups_of(results: Sequence[Result]) -> GroupsFound:
     """All that the lines of a run come to."""
-    arms = {line.arm: line for line in _of(results, ArmFound)}
-    times, cells = _of(results, GroupTimes), _of(results, CrossedCell)
+    arms = {line.arm: line for line in of_kind(results, ArmFound)}
+    times, cells = of_kind(results, GroupTimes), of_kind(results, CrossedCell)
     return GroupsFound(
         arms=[
             {"arm": arm.arm, "implementation": arm.implementation, "device": arm.device, "reason": arm.reason}
             for arm in arms.values()
         ],
-        rows=cost_rows(_of(results, GroupCosts)),
+        rows=cost_rows(of_kind(results, GroupCosts)),
         at_once=at_once_rows(times),
         crossed=crossed_rows(cells),
         left_out=[
-            {"part": line.part, "arm": line.arm, "reason": line.reason} for line in _of(results, LeftOut)
+            {"part": line.part, "arm": line.arm, "reason": line.reason} for line in of_kind(results, LeftOut)
         ],
         wrong=sum(line.wrong for line in times) + sum(cell.wrong for cell in cells),
         leftover_processes=sum(cell.leftover_processes for cell in cells),
@@ -81,7 +81,7 @@ def cost_rows(lines: Sequence[GroupCosts]) -> list[Row]:
     first collective and a first message between its ranks: where a lazy backend pays later than an eager one,
     both pay it within that. What is held is of the rank that holds most, ``leaked`` what of it stays.
     """
-    by_case = _grouped(lines, lambda line: (line.kind, line.groups, line.way, line.arm))
+    by_case = grouped(lines, "kind", "groups", "way", "arm")
     rows = []
     for own in by_case.values():
         first = own[0]
@@ -177,7 +177,7 @@ def _against_base(row: Row, by_case: dict[Any, list[GroupCosts]]) -> Row:
 def at_once_rows(lines: Sequence[GroupTimes]) -> list[Row]:
     """One row per arm, size and group: ``slowdown`` is its time at once over alone, paired by epoch."""
     rows = []
-    for own in _grouped(lines, lambda line: (line.arm, line.nbytes, line.topology, line.number)).values():
+    for own in grouped(lines, "arm", "nbytes", "topology", "number").values():
         first = own[0]
         paired = [(median(line.alone_us), median(line.together_us)) for line in own if line.alone_us]
         found = ratio([pair[0] for pair in paired], [pair[1] for pair in paired])
@@ -207,7 +207,7 @@ def at_once_rows(lines: Sequence[GroupTimes]) -> list[Row]:
 def crossed_rows(cells: Sequence[CrossedCell]) -> list[Row]:
     """One row per order and arm: what became of it, and the smallest size that did not complete."""
     rows = []
-    for own in _grouped(cells, lambda cell: (cell.order, cell.arm)).values():
+    for own in grouped(cells, "order", "arm").values():
         by_size = dict(sorted({cell.nbytes: cell for cell in own}.items()))
         bad = next((cell for cell in by_size.values() if cell.outcome != "completed"), None)
         good = [size for size, cell in by_size.items() if bad is None or size < bad.nbytes]
@@ -248,15 +248,3 @@ def leaks(row: Row) -> list[str]:
         for name, words in names.items()
         if (row[f"leaked_{name}"] or 0) > 0
     ]
-
-
-def _of(results: Sequence[Result], kind: type[Kind]) -> list[Kind]:
-    return [line for line in results if isinstance(line, kind)]
-
-
-def _grouped(lines: Sequence[Kind], key: Callable[[Kind], Any]) -> dict[Any, list[Kind]]:
-    """Lines with the same key, in the order in which they first came."""
-    groups: dict[Any, list[Kind]] = {}
-    for line in lines:
-        groups.setdefault(key(line), []).append(line)
-    return groups

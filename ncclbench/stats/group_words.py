@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any
 
 from ncclbench.stats.group_costs import GroupsFound, leaks
-from ncclbench.units import format_bytes, format_digits, rank_ranges
+from ncclbench.units import count_text, format_bytes, format_memory, rank_ranges
 
 Row = dict[str, Any]
 TimeText = Callable[[float], str]
@@ -18,25 +18,10 @@ _PLACES_SHOWN = 4
 _SLOWED = 1.05
 
 
-def bytes_text(nbytes: float) -> str:
-    """So many bytes in the unit that suits them, three digits: 3.2 MiB; also of what has become less."""
-    sign, size = ("-", -nbytes) if nbytes < 0 else ("", nbytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if size < 1024 or unit == "GiB":
-            break
-        size /= 1024
-    return f"{sign}{format_digits(size, 3)} {unit}"
-
-
-def number_text(number: int, noun: str) -> str:
-    """1 group, 8 groups."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def what_text(row: Row) -> str:
     """What was counted as communicators: connections where it was these."""
     noun = "connection" if str(row["counted"]).startswith("TCP") else "communicator"
-    return number_text(round(row["communicators"]), noun)
+    return count_text(round(row["communicators"]), noun)
 
 
 def wrong_said(found: GroupsFound) -> list[str]:
@@ -56,7 +41,7 @@ def wrong_said(found: GroupsFound) -> list[str]:
         if cell["wrong"]
     ]
     more = f" and {len(places) - _PLACES_SHOWN} more" if len(places) > _PLACES_SHOWN else ""
-    return [f"WRONG DATA in {number_text(found.wrong, 'element')}: {'; '.join(places[:_PLACES_SHOWN])}{more}"]
+    return [f"WRONG DATA in {count_text(found.wrong, 'element')}: {'; '.join(places[:_PLACES_SHOWN])}{more}"]
 
 
 def headline(found: GroupsFound, time_text: TimeText) -> str:
@@ -81,11 +66,11 @@ def cost_said(row: Row, time_text: TimeText) -> str:
     """What a row's groups cost: "128 groups on gloo by new_group: 128 connections, 24 MiB, 1.2 s"."""
     held = [] if row["communicators"] is None else [f"{what_text(row)} a rank"]
     if row["device_bytes"] is not None:
-        held.append(f"{bytes_text(row['device_bytes'])} of device memory")
+        held.append(f"{format_memory(row['device_bytes'])} of device memory")
     if row["rss_bytes"] is not None:
-        held.append(f"{bytes_text(row['rss_bytes'])} of host memory")
+        held.append(f"{format_memory(row['rss_bytes'])} of host memory")
     held.append(f"{time_text(row['total_us'])} until all have worked")
-    return f"{number_text(row['groups'], 'group')} on {row['arm']} by {row['way']}: {', '.join(held)}"
+    return f"{count_text(row['groups'], 'group')} on {row['arm']} by {row['way']}: {', '.join(held)}"
 
 
 def compared_said(rows: Sequence[Row]) -> list[str]:
@@ -96,7 +81,7 @@ def compared_said(rows: Sequence[Row]) -> list[str]:
             told = f"{row['arm']} takes {row['ratio']:.2f}x the time of {row['base']}"
             if row["ratio_ci_low"] is not None:
                 told += f" ({row['ratio_ci_low']:.2f} to {row['ratio_ci_high']:.2f})"
-            said.append(f"{told} for {number_text(row['groups'], 'group')} by {row['way']}")
+            said.append(f"{told} for {count_text(row['groups'], 'group')} by {row['way']}")
     return said
 
 
@@ -106,7 +91,7 @@ def leaks_said(rows: Sequence[Row]) -> list[str]:
     for row in most_groups(rows):
         stays = leaks(row)
         if stays:
-            groups = number_text(row["groups"], "group")
+            groups = count_text(row["groups"], "group")
             said.append(
                 f"{', '.join(stays)} stay on a rank when {groups} on {row['arm']} by {row['way']} have ended"
             )
@@ -128,7 +113,7 @@ def at_once_said(rows: Sequence[Row]) -> list[str]:
         if worst["ci_low"] is not None:
             interval = f" ({worst['ci_low']:.2f} to {worst['ci_high']:.2f})"
         said.append(
-            f"{number_text(worst['at_once'], 'group')} at once on {arm}: the one of ranks "
+            f"{count_text(worst['at_once'], 'group')} at once on {arm}: the one of ranks "
             f"{','.join(map(str, worst['ranks'][:8]))} takes up to {worst['slowdown']:.2f}x its time alone"
             f"{interval}, {worst['op']} of {format_bytes(worst['nbytes'])}; slowed beyond chance in {slowed} "
             f"of {len(own)} rows"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ncclbench.stats.summary import UNMEASURED
-from ncclbench.store.model import Printed
+from ncclbench.store.printed import Printed
 from ncclbench.tables.collectives import COLLECTIVES
 
 CLOCK = "imported"

@@ -51,9 +51,13 @@ class LogMean:
         """Standard deviation of the logarithms: 0.03 is a spread of about 3 %."""
         return self.se * math.sqrt(self.n)
 
+    def half_width(self, confidence: float = 0.95) -> float:
+        """Half of the two-sided t interval, on the log scale."""
+        return float(stdtrit(self.df, 0.5 + confidence / 2)) * self.se
+
     def interval(self, confidence: float = 0.95) -> tuple[float, float]:
         """Two-sided t interval of the geometric mean, in the values' unit."""
-        half = float(stdtrit(self.df, 0.5 + confidence / 2)) * self.se
+        half = self.half_width(confidence)
         return _exp(self.mean - half), _exp(self.mean + half)
 
     def p_different(self, value: float = 1.0) -> float:
@@ -73,6 +77,12 @@ class LogMean:
         if self.se == 0.0:
             return 0.0 if difference < 0 else 1.0
         return float(stdtr(self.df, difference / self.se))
+
+
+def t_half_width(values: Floats) -> float:
+    """Half of the 95 % t interval of the arithmetic mean of ``values``, shape (n,) with n at least 2."""
+    se = float(values.std(ddof=1)) / math.sqrt(values.size)
+    return float(stdtrit(values.size - 1, 0.975)) * se
 
 
 def log_mean(values: Sequence[float] | Floats) -> LogMean | None:

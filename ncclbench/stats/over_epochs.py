@@ -15,10 +15,18 @@ from ncclbench.stats.intervals import log_mean, log_ratio
 FEWEST_EPOCHS = 3
 
 
+def t_interval(values: Sequence[float]) -> tuple[float | None, float | None]:
+    """The 95 % t interval of the geometric mean of epochs, trials or rounds, in the values' unit.
+
+    Nulls where it says nothing: fewer than ``FEWEST_EPOCHS``, or a value of zero.
+    """
+    mean = log_mean(values) if len(values) >= FEWEST_EPOCHS else None
+    return (None, None) if mean is None else mean.interval()
+
+
 def middle(values: Sequence[float]) -> dict[str, Any]:
     """The median of the epochs' values with ``ci_low``, ``ci_high`` (95 %) of their geometric mean."""
-    mean = log_mean(values) if len(values) >= FEWEST_EPOCHS else None
-    low, high = (None, None) if mean is None else mean.interval()
+    low, high = t_interval(values)
     return {"median": median(values), "ci_low": low, "ci_high": high}
 
 

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
 
-from ncclbench.stats.intervals import log_mean
+from ncclbench.stats.intervals import log_mean, t_half_width
 from ncclbench.stats.overlap_place import why_no_figure
 from ncclbench.store.model import Run
 from ncclbench.store.overlaps import OverlapCase, OverlapSkip, OverlapTimes
@@ -79,7 +78,7 @@ def mean_over_epochs(medians: Iterable[float]) -> Estimate | None:
     mean = float(values.mean())
     if values.size < 2:
         return Estimate(mean, None, None)
-    half = float(stdtrit(values.size - 1, 0.975)) * float(values.std(ddof=1)) / float(np.sqrt(values.size))
+    half = t_half_width(values)
     return Estimate(mean, mean - half, mean + half)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 from ncclbench.stats.intervals import log_mean
+from ncclbench.stats.lines import grouped, of_kind
+from ncclbench.stats.over_epochs import FEWEST_EPOCHS, t_interval
 from ncclbench.store.model import Result
 from ncclbench.store.p2p import (
     ArmFound,
@@ -23,11 +25,7 @@ from ncclbench.tables.semantics import SEMANTICS
 from ncclbench.tables.ways import WAYS
 from ncclbench.units import format_bytes
 
-# Of fewer epochs a t interval says nothing: of two it is a factor of thousands wide.
-FEWEST_EPOCHS = 3
-
 Row = dict[str, Any]
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,23 +64,23 @@ class P2p:
         return not (self.rows or self.first_calls or self.ordering or self.peers or self.semantics)
 
 
-def p2p_of(results: Sequence[Result], share_gpu: bool = False) -> P2p:
+def p2pof_kind(results: Sequence[Result], share_gpu: bool = False) -> P2p:
     """All that the lines of a run come to; of ranks that share a GPU without bandwidth."""
-    ways, cells = _of(results, WayTimes), _of(results, OrderingCell)
-    peers, checks = _of(results, PeerTimes), _of(results, SemanticsCheck)
-    arms = {line.arm: line for line in _of(results, ArmFound)}
+    ways, cells = of_kind(results, WayTimes), of_kind(results, OrderingCell)
+    peers, checks = of_kind(results, PeerTimes), of_kind(results, SemanticsCheck)
+    arms = {line.arm: line for line in of_kind(results, ArmFound)}
     return P2p(
         arms=[
             {"arm": arm.arm, "implementation": arm.implementation, "device": arm.device, "reason": arm.reason}
             for arm in arms.values()
         ],
         rows=[{**row, "bandwidth_GBs": None} if share_gpu else row for row in way_rows(ways, arms)],
-        first_calls=first_rows(_of(results, FirstCalls)),
+        first_calls=first_rows(of_kind(results, FirstCalls)),
         ordering=ordering_rows(cells),
         peers=peer_rows(peers),
         semantics=[_semantics(check) for check in checks],
         left_out=[
-            {"part": line.part, "arm": line.arm, "reason": line.reason} for line in _of(results, LeftOut)
+            {"part": line.part, "arm": line.arm, "reason": line.reason} for line in of_kind(results, LeftOut)
         ],
         wrong=sum(
             [*(line.wrong for line in ways), *(cell.wrong for cell in cells), *(line.wrong for line in peers)]
@@ -99,7 +97,7 @@ def way_rows(lines: Sequence[WayTimes], arms: dict[str, ArmFound] | None = None)
     counts what goes one way, also where as much comes back at the same time.
     """
     rows = []
-    for (way, arm, nbytes, both), own in _grouped(lines, "way", "arm", "nbytes", "both").items():
+    for (way, arm, nbytes, both), own in grouped(lines, "way", "arm", "nbytes", "both").items():
         messages = own[0].messages
         there = _over_epochs([line.there_us for line in own])
         round_trip = way in WAYS and WAYS[way].round_trip
@@ -168,7 +166,7 @@ def first_rows(lines: Sequence[FirstCalls]) -> list[Row]:
     at different moments are compared by.
     """
     rows = []
-    for (arm, src, dst), own in _grouped(lines, "arm", "src", "dst").items():
+    for (arm, src, dst), own in grouped(lines, "arm", "src", "dst").items():
         first, later = [line.first_us for line in own], _over_epochs([line.later_us for line in own])
         first_us = median(first)
         rows.append(
@@ -196,7 +194,7 @@ def ordering_rows(cells: Sequence[OrderingCell]) -> list[Row]:
     was seen last. Sizes between two that completed were not tried.
     """
     rows = []
-    for (order, arm), own in _grouped(cells, "order", "arm").items():
+    for (order, arm), own in grouped(cells, "order", "arm").items():
         by_size = dict(sorted({cell.nbytes: cell for cell in own}.items()))
         bad = next((cell for cell in by_size.values() if cell.outcome != "completed"), None)
         good = [cell.nbytes for cell in by_size.values() if cell.outcome == "completed"]
@@ -240,7 +238,7 @@ def peer_rows(lines: Sequence[PeerTimes]) -> list[Row]:
     by epoch. Where nothing waits for another it is ``ratio_at_best``: the longest of them over the sum.
     """
     rows = []
-    keys = _grouped(lines, "arm", "nbytes", "peers", "beside")
+    keys = grouped(lines, "arm", "nbytes", "peers", "beside")
     for (arm, nbytes, peers, beside), own in keys.items():
         total, one = (_over_epochs([getattr(line, name) for line in own]) for name in ("total_us", "one_us"))
         others = [line.beside_us for line in own if line.beside_us is not None]
@@ -313,23 +311,10 @@ def _semantics(check: SemanticsCheck) -> Row:
 def _over_epochs(times_us: Sequence[Sequence[float]]) -> Row:
     """The median of the epochs' medians, and the 95 % t interval of their geometric mean."""
     medians = [median(times) for times in times_us]
-    mean = log_mean(medians) if len(medians) >= FEWEST_EPOCHS else None
-    low, high = (None, None) if mean is None else mean.interval()
+    low, high = t_interval(medians)
     return {"median_us": median(medians), "ci_low_us": low, "ci_high_us": high}
 
 
 def _rate(nbytes: float, time_us: float) -> float | None:
     """GB/s."""
     return nbytes / time_us / 1e3 if time_us > 0 else None
-
-
-def _of(results: Sequence[Result], kind: type[Kind]) -> list[Kind]:
-    return [line for line in results if isinstance(line, kind)]
-
-
-def _grouped(lines: Sequence[Kind], *names: str) -> dict[tuple[Any, ...], list[Kind]]:
-    """Lines that agree in the named fields, in the order in which they first came."""
-    groups: dict[tuple[Any, ...], list[Kind]] = {}
-    for line in lines:
-        groups.setdefault(tuple(getattr(line, name) for name in names), []).append(line)
-    return groups

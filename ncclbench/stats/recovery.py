@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ncclbench.stats.intervals import log_mean
+from ncclbench.stats.over_epochs import FEWEST_EPOCHS, t_interval
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 from ncclbench.tables.strategies import STRATEGIES
 
@@ -25,7 +25,7 @@ PHASE_WORDS = {
 }
 
 # Of fewer trials a t interval says nothing: of two it is a factor of thousands wide.
-FEWEST_TRIALS = 3
+FEWEST_TRIALS = FEWEST_EPOCHS
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +51,7 @@ def over_trials(values: Iterable[float | None]) -> OverTrials | None:
     known = [value for value in values if value is not None]
     if not known:
         return None
-    mean = log_mean(known) if len(known) >= FEWEST_TRIALS else None
-    low, high = (None, None) if mean is None else mean.interval()
+    low, high = t_interval(known)
     return OverTrials(len(known), median(known), low, high, max(known))
 
 

@@ -9,13 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ncclbench.stats.intervals import FEWEST_EPOCHS, LogMean, holm, log_mean, log_ratio
+from ncclbench.stats.intervals import FEWEST_EPOCHS, LogMean, holm, log_ratio
+from ncclbench.stats.over_epochs import FEWEST_EPOCHS as FEWEST_WITH_INTERVAL
+from ncclbench.stats.over_epochs import t_interval
 from ncclbench.store.model import Result
 from ncclbench.store.transfers import TransferFault, TransferLatency, TransferStatus, TransferTimes
 from ncclbench.tables.transfers import BASE_WAY
-
-# Of fewer epochs a t interval says nothing: of two it is a factor of thousands wide.
-FEWEST_WITH_INTERVAL = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,8 +167,7 @@ def over_epochs(values: Iterable[float]) -> OverEpochs | None:
     known = list(values)
     if not known:
         return None
-    mean = log_mean(known) if len(known) >= FEWEST_WITH_INTERVAL else None
-    low, high = (None, None) if mean is None else mean.interval()
+    low, high = t_interval(known)
     return OverEpochs(median(known), low, high)
 
 

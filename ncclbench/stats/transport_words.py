@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ncclbench.stats.transport import Ratio, WayRow, fastest
 from ncclbench.store.transfers import TransferFault
-from ncclbench.units import format_digits
+from ncclbench.units import count_text, format_digits
 
 TimeText = Callable[[float], str]
 
@@ -40,11 +40,6 @@ _OUTCOMES = {
     "not-made": "not made",
 }
 _FAULTS = {"peer-dies": "peer killed", "timeout": "peer stopped"}
-
-
-def count_text(number: int, noun: str) -> str:
-    """``1 tensor``, ``1,200 tensors``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def generators_text(row: WayRow) -> str:

@@ -13,7 +13,8 @@ import numpy as np
 
 from ncclbench.store.bounds import Count, Index, Time, Word
 from ncclbench.store.drills import ContractOutcome, DrillTrial
-from ncclbench.store.model import Printed, Result, Times, Unit, UnitHealth
+from ncclbench.store.model import Result, Times, Unit, UnitHealth
+from ncclbench.store.printed import Printed
 from ncclbench.store.probes import PairTest, RankTest, SubsetTest, WaitTest
 
 # Decimals kept of a microsecond: 1 ns, finer than any clock read here.

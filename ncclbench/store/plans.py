@@ -19,6 +19,7 @@ from ncclbench.plan.model import Plan
 from ncclbench.plan.runnable import check_runnable
 from ncclbench.store.folder import replace_file
 from ncclbench.store.meta import check_schema, read_json, read_plan
+from ncclbench.units import format_memory
 
 PLAN_FILE_SCHEMA = 1
 
@@ -83,7 +84,7 @@ def load_plan(path: Path) -> PlanFile:
         what = "is no file" if os.path.exists(path) else "is not there"
         raise RequestError(f"{path} {what}: name what ncclbench plan --out wrote")
     if path.stat().st_size > _MOST_BYTES:
-        raise RequestError(f"{path} has more than {_MOST_BYTES >> 20} MiB: that is no plan")
+        raise RequestError(f"{path} has more than {format_memory(_MOST_BYTES)}: that is no plan")
     fields = read_json(path, "a plan")
     if isinstance(fields, dict) and fields.get("kind") != "plan":
         raise RequestError(f"{path} is no plan: name what ncclbench plan --out wrote")

@@ -17,9 +17,10 @@ from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
 from ncclbench.store.groups import GROUPS_LINES, GroupsCheck
 from ncclbench.store.lines import ColdLine, Line, SamplesLine, StatusLine, StopLine, decode_line
 from ncclbench.store.meta import read_meta, read_plan
-from ncclbench.store.model import Printed, Run, Stop, Times, Unit
+from ncclbench.store.model import Run, Stop, Times, Unit
 from ncclbench.store.overlaps import OVERLAP_LINES, OverlapTimes
 from ncclbench.store.p2p import P2P_LINES, stranger
+from ncclbench.store.printed import Printed
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.store.transfers import TRANSFER_LINES
 

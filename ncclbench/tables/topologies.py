@@ -16,6 +16,7 @@ from pathlib import Path
 
 from ncclbench.errors import RequestError
 from ncclbench.names import unknown
+from ncclbench.units import format_memory
 
 # Global ranks of each group, in group order.
 Groups = tuple[tuple[int, ...], ...]
@@ -245,7 +246,7 @@ def _lines(path: Path) -> list[str]:
             content = file.read(_LARGEST_FILE_BYTES + 1)
         if len(content) > _LARGEST_FILE_BYTES:
             raise RequestError(
-                f"{path} has more than {_LARGEST_FILE_BYTES >> 20} MiB: that is no list of groups"
+                f"{path} has more than {format_memory(_LARGEST_FILE_BYTES)}: that is no list of groups"
             )
         # Editors of another system put a mark in front.
         return content.decode("utf-8-sig").splitlines()

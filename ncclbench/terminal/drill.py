@@ -8,7 +8,7 @@ from ncclbench.stats.recovery import PHASE_WORDS, Outcome, OverTrials, Recovery,
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.streams import one_line
-from ncclbench.units import format_us
+from ncclbench.units import format_time, format_us
 
 _MOST_OUTCOMES = 5
 _LONGEST_LINE = 120
@@ -155,7 +155,7 @@ def _contract_lines(contract: Sequence[ContractOutcome]) -> list[str]:
         if not outcome.consistent:
             lines.append("    " + one_line(f"expected: {outcome.expected}"))
             for ranks, words, seconds in by_outcome(outcome):
-                took = "" if seconds is None else f" after {milliseconds(1e3 * seconds)} ms"
+                took = "" if seconds is None else f" after {format_time(1e6 * seconds)}"
                 lines.append("    " + one_line(f"{ranks}: {words}{took}"))
             lines.append("    " + one_line(f"see it again: {outcome.command}"))
     return lines

@@ -8,7 +8,6 @@ from typing import Any
 from ncclbench.stats.group_costs import GroupsFound
 from ncclbench.stats.group_words import (
     at_once_said,
-    bytes_text,
     compared_said,
     cost_said,
     crossed_said,
@@ -19,19 +18,9 @@ from ncclbench.stats.group_words import (
 from ncclbench.terminal.columns import aligned, indented, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_bytes, format_digits, format_us
+from ncclbench.units import format_bytes, format_memory, format_time, format_us
 
 Row = dict[str, Any]
-
-# Sentences say times from here on in milliseconds.
-_MS_FROM_US = 10_000
-
-
-def us_text(time_us: float) -> str:
-    """A time with its unit: in sentences nobody counts six digits of microseconds."""
-    if time_us < _MS_FROM_US:
-        return f"{format_us(time_us)} us"
-    return f"{format_digits(round(time_us / 1e3, 1), 4)} ms"
 
 
 def groups_lines(found: GroupsFound) -> list[str]:
@@ -58,7 +47,7 @@ def sentences(found: GroupsFound) -> list[str]:
     said = wrong_said(found)
     if found.leftover_processes:
         said.append(f"{found.leftover_processes} processes left behind")
-    said += [cost_said(row, us_text) for row in most_groups(found.rows)]
+    said += [cost_said(row, format_time) for row in most_groups(found.rows)]
     said += [*compared_said(found.rows), *leaks_said(found.rows)]
     said += [*at_once_said(found.at_once), *crossed_said(found.crossed)]
     return said or ["nothing was measured"]
@@ -69,7 +58,7 @@ def _us(name: str) -> Callable[[Row], str]:
 
 
 def _bytes(name: str) -> Callable[[Row], str]:
-    return lambda row: NOTHING if row[name] is None else bytes_text(row[name])
+    return lambda row: NOTHING if row[name] is None else format_memory(row[name])
 
 
 def _count(name: str) -> Callable[[Row], str]:

@@ -9,7 +9,7 @@ from typing import Any
 from ncclbench.terminal.columns import commented, padded
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING, Row
-from ncclbench.units import format_us
+from ncclbench.units import count_text, format_us
 
 PROBLEMS_SHOWN = 5
 # More lines of a table than this are read in summary.csv.
@@ -51,7 +51,7 @@ def table_lines(rows: Sequence[Row]) -> list[str]:
                 lines.append(_line(line, places))
                 shown += len(line)
     if shown < len(rows):
-        lines.append(f"# and {_count(len(rows) - shown, 'row')} more: summary.csv has all rows")
+        lines.append(f"# and {count_text(len(rows) - shown, 'row')} more: summary.csv has all rows")
     return lines
 
 
@@ -67,7 +67,7 @@ def _found(entry: Mapping[str, Any]) -> str:
         sections = len(entry["sections"])
         if sections > 1:
             words.append(f"{sections} invocations")
-    taken = f"{_count(entry['rows_taken'], 'row')} taken, {entry['rows_rejected']} rejected"
+    taken = f"{count_text(entry['rows_taken'], 'row')} taken, {entry['rows_rejected']} rejected"
     more = [text for text in (_average(entry), _missing(entry), _failure(entry)) if text]
     return "; ".join([f"{', '.join(words)}: {taken}", *more])
 
@@ -87,7 +87,7 @@ def _ranks(entry: Mapping[str, Any]) -> str:
         return "several numbers of ranks"
     if entry["nranks"] is None:
         return "number of ranks not known"
-    return f"{_count(entry['nranks'], 'rank')} ({_RANKS.get(entry['nranks_from'], 'from the text')})"
+    return f"{count_text(entry['nranks'], 'rank')} ({_RANKS.get(entry['nranks_from'], 'from the text')})"
 
 
 def _average(entry: Mapping[str, Any]) -> str | None:
@@ -108,15 +108,11 @@ def _failure(entry: Mapping[str, Any]) -> str | None:
     return f"it failed: {entry['failure'][:160]}" if entry["failure"] else None
 
 
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 # The table.
 
 
 def _title(row: Row, *, with_arm: bool) -> str:
-    ranks = "ranks not known" if row["nranks"] is None else _count(row["nranks"], "rank")
+    ranks = "ranks not known" if row["nranks"] is None else count_text(row["nranks"], "rank")
     how = row["mode"] or "timed in the tool's own way"
     words = [row["op"] or "collective not known", ranks, how, *([row["arm"]] if with_arm else [])]
     return one_line(f"# {', '.join(words)} - imported: means only, no intervals")

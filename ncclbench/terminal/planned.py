@@ -12,7 +12,7 @@ from ncclbench.stats.intervals import FEWEST_EPOCHS
 from ncclbench.tables.topologies import WORLD
 from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.show import unmeasured_lines
-from ncclbench.units import format_bytes, format_seconds
+from ncclbench.units import format_bytes, format_memory, format_seconds
 
 Row = Mapping[str, Any]
 
@@ -54,7 +54,7 @@ def conclusion(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None
     """The last line: how much, how long, and whether the margin can be resolved, or what would do it."""
     ncases = len(plan.planned)
     cases = f"{ncases} case{'s' if ncases > 1 else ''}"
-    memory = f"{_memory(plan.bytes_per_rank)} per rank"
+    memory = f"{format_memory(plan.bytes_per_rank)} per rank"
     return f"{cases}, {_duration(told)}, {memory}; {_finding(plan, told, calibration)}"
 
 
@@ -140,7 +140,7 @@ def _cells(row: Row) -> list[str]:
     at_most = "<" if row["seconds_from"] == "budget" else ""
     return [
         "?" if row["seconds"] is None else f"{at_most}{format_seconds(row['seconds'])}",
-        _memory(row["bytes_per_rank"]),
+        format_memory(row["bytes_per_rank"]),
         "?" if row["epochs"] is None else str(row["epochs"]),
         "-" if row["resolves"] is None else "none" if row["smallest"] is None else _percent(row["smallest"]),
         "-" if row["margin"] is None else _percent(row["margin"]),
@@ -149,10 +149,3 @@ def _cells(row: Row) -> list[str]:
 
 def _percent(fraction: float) -> str:
     return f"{100 * fraction:.1f} %" if fraction < 10 else "over 1000 %"
-
-
-def _memory(nbytes: int) -> str:
-    for unit, factor in (("GiB", 1 << 30), ("MiB", 1 << 20)):
-        if nbytes >= factor:
-            return f"{nbytes / factor:.1f} {unit}"
-    return f"{nbytes / 1024:.1f} KiB"

@@ -11,7 +11,6 @@ from ncclbench.stats.transport_words import (
     LEGEND,
     NOT_THE_SAME,
     TORN,
-    count_text,
     fault_words,
     generators_text,
     ratio_text,
@@ -20,7 +19,7 @@ from ncclbench.store.transfers import TransferFault
 from ncclbench.terminal.columns import aligned, headed, padded
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_bytes, format_digits, format_us
+from ncclbench.units import count_text, format_bytes, format_digits, format_time, format_us
 
 _WIDTH = 80
 # Titles, one above the other, and width; the first of each is of the one beside it too.
@@ -34,14 +33,6 @@ _COLUMNS = (
     ("", "stale", 7),
     ("", "torn", 5),
 )
-
-
-def time_text(time_us: float) -> str:
-    """Microseconds with the unit that suits them."""
-    for limit_us, factor, unit in ((0.9995, 1e3, "ns"), (999.5, 1.0, "us"), (999_500, 1e-3, "ms")):
-        if time_us < limit_us:
-            return f"{format_digits(time_us * factor, 3)} {unit}"
-    return f"{format_digits(time_us * 1e-6, 3)} s"
 
 
 def transport_lines(
@@ -105,7 +96,7 @@ def _line(name: str, cells: Sequence[str], width: int) -> str:
 
 def _short(found: OverEpochs | None) -> str:
     """A time with its unit in six characters: 2.07us, 14.4ms."""
-    return NOTHING if found is None else time_text(found.median).replace(" ", "")
+    return NOTHING if found is None else format_time(found.median).replace(" ", "")
 
 
 def _wrapped(text: str) -> list[str]:
@@ -130,7 +121,7 @@ def _fault_lines(faults: Sequence[TransferFault]) -> list[str]:
     lines = ["# in the middle of a transfer, as the side that is left sees it"]
     for fault in faults:
         done, seen = fault_words(fault)
-        after = time_text(1e6 * fault.seconds)
+        after = format_time(1e6 * fault.seconds)
         way = way_name(fault.way, fault.arm)
         lines.append(f"  {one_line(f'{way}, {done}: {seen} after {after}: {fault.said}')}")
     return lines

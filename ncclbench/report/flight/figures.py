@@ -15,7 +15,8 @@ from ncclbench.report.figures import ALWAYS, Figure, Plot, Trace, plain
 from ncclbench.report.flight.arrivals import ISSUED, LOST, NO_SHOW, NOT_YET, OTHER, WAITS, WORDS, Arrivals
 from ncclbench.report.flight.model import Flight
 from ncclbench.report.model import numbered_series
-from ncclbench.report.text import count_text, three_digits
+from ncclbench.report.text import three_digits
+from ncclbench.units import count_text
 
 # Groups with a colour of their own; the others share one.
 _MOST_GROUPS = 4

@@ -8,10 +8,10 @@ from typing import Any
 from ncclbench.report.calibrations import Calibration, usable_calibration
 from ncclbench.report.model import Report
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, percent_text, ratio_text
+from ncclbench.report.text import ratio_text
 from ncclbench.store.calibrations import Resolution
 from ncclbench.store.model import Run
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes, format_percent
 
 DESCRIPTION = (
     "Equal arms compared on the same machine: how often they were called different, and how small a "
@@ -78,4 +78,4 @@ def _line(entry: Resolution) -> list[str]:
 
 
 def _percent(fraction: float | None) -> str:
-    return "–" if fraction is None else percent_text(fraction)
+    return "–" if fraction is None else format_percent(fraction)

@@ -16,9 +16,10 @@ from ncclbench.report.drilling import (
 from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, percent_text
+from ncclbench.report.text import list_text
 from ncclbench.stats.recovery import PHASE_WORDS, Recovery, by_outcome, recoveries
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
+from ncclbench.units import count_text, format_percent
 
 # Trials in the table; samples.jsonl has all.
 MOST_TRIALS = 400
@@ -158,7 +159,7 @@ def _strategy(recovery: Recovery, found: list[Recovery]) -> dict[str, Any]:
         "all_recovered": recovery.recovered == recovery.trials,
         "times": ["–" if one is None else ms_text(one.median) for one in (last, smaller, whole)],
         "start": "–" if recovery.start_ms is None else ms_text(recovery.start_ms.median),
-        "kept": "–" if kept is None else percent_text(kept.median),
+        "kept": "–" if kept is None else format_percent(kept.median),
         "correct": f"{recovery.correct} of {recovery.trials}",
         "leftover": str(recovery.leftover_processes),
     }

@@ -11,8 +11,9 @@ from ncclbench.environment.topology import topology_lines
 from ncclbench.plan.model import Plan
 from ncclbench.report.model import Report, Source, host_name
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, percent_text, ranges_text
+from ncclbench.report.text import list_text, ranges_text
 from ncclbench.store.model import Run
+from ncclbench.units import count_text, format_percent
 
 # A report names ranks one by one up to this many.
 _MOST_RANKS = 64
@@ -126,7 +127,7 @@ def _asked(plan: Plan) -> str:
     asked = f"{plan.iters} iterations in {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}"
     if plan.precision is not None:
         asked = f"at most {count_text(plan.epochs, 'epoch')} of {_FRESH[plan.epoch_kind]}"
-        asked += f", until ±{percent_text(plan.precision)}"
+        asked += f", until ±{format_percent(plan.precision)}"
     return asked + (f", {plan.time_budget_s:g} s a case" if plan.time_budget_s is not None else "")
 
 

@@ -9,7 +9,8 @@ from ncclbench.flight.model import Finding
 from ncclbench.flight.overview import blamed_ranks, operation_text, place_text, ranks_text, state_text
 from ncclbench.report.flight.model import Flight
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text
+from ncclbench.report.text import list_text
+from ncclbench.units import count_text
 
 # Findings in the table, refused files and ranks to blame that are named; ``flight --json`` has them all.
 MOST_FINDINGS = 25

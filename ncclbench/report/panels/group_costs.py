@@ -9,11 +9,10 @@ from ncclbench.report.communicators import costs_figure
 from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Row, Source
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, ranges_text, ratio_text, time_text
+from ncclbench.report.text import list_text, ranges_text, ratio_text, time_text
 from ncclbench.stats.group_costs import GroupsFound, groups_of, leaks
 from ncclbench.stats.group_words import (
     at_once_said,
-    bytes_text,
     compared_said,
     cost_said,
     crossed_said,
@@ -22,7 +21,7 @@ from ncclbench.stats.group_words import (
     most_groups,
     wrong_said,
 )
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes, format_memory
 
 # Lines in the tables; samples.jsonl has all.
 MOST_LINES = 400
@@ -121,7 +120,7 @@ def _time(value: float | None) -> str:
 
 
 def _memory(value: float | None) -> str:
-    return NOTHING if value is None else bytes_text(value)
+    return NOTHING if value is None else format_memory(value)
 
 
 def _number(value: float | None) -> str:

@@ -7,9 +7,9 @@ from typing import Any
 
 from ncclbench.report.model import Report, Row, Source, good_rows
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, ranges_text, ratio_text, time_text
+from ncclbench.report.text import list_text, ranges_text, ratio_text, time_text
 from ncclbench.stats.intervals import FEWEST_EPOCHS
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # Rows shown; of more the ones whose groups are furthest apart.
 _MOST_ROWS = 20

@@ -6,7 +6,8 @@ from typing import Any
 
 from ncclbench.report.model import Report
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, three_digits
+from ncclbench.report.text import three_digits
+from ncclbench.units import count_text
 
 # Of a file's problems; the others are in run.json.
 _MOST_PROBLEMS = 12

@@ -10,7 +10,8 @@ from ncclbench.report.linkmap import FULL_COLOUR, MEASURES, class_medians, link_
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.searched import Searched
-from ncclbench.report.text import count_text, list_text, rate_text
+from ncclbench.report.text import list_text, rate_text
+from ncclbench.units import count_text
 
 # Of the odd pairs; the others are in the map and in ``matrix --json``.
 MOST_ODD = 40

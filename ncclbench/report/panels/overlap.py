@@ -9,11 +9,11 @@ from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Row, Source
 from ncclbench.report.overlapping import case_text, free_figure, hidden_figure, slowdown_figure
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, ratio_text, time_text
+from ncclbench.report.text import ratio_text, time_text
 from ncclbench.stats.overlap import overlap_rows
 from ncclbench.stats.overlap_words import interval, number, reasons, sentences, with_controls
 from ncclbench.store.overlaps import OVERLAP_LINES
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # Rows in the table; ``overlap --json`` has all.
 MOST_ROWS = 400

@@ -10,10 +10,10 @@ from ncclbench.report.endings import ending_of
 from ncclbench.report.messages import bandwidth_figure, host_figure, latency_figure
 from ncclbench.report.model import Report, Row, Source
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, rate_text, ratio_text, three_digits, time_text
+from ncclbench.report.text import list_text, rate_text, ratio_text, three_digits, time_text
 from ncclbench.stats.p2p import P2p, by_arm, outcomes_of, p2p_of, quotable, size_words, way_words
 from ncclbench.tables.semantics import SEMANTICS
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # Lines in the tables; samples.jsonl has all.
 MOST_LINES = 400

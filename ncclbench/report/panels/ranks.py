@@ -18,9 +18,9 @@ from ncclbench.report.model import (
     row_units,
 )
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import percent_text, time_text
+from ncclbench.report.text import time_text
 from ncclbench.tables.modes import LATENCY_MODES
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, format_percent
 
 # More rows in a heat map than this cannot be read: hosts are shown for ranks, and of those the furthest from
 # the middle are kept.
@@ -212,7 +212,7 @@ def _rank_map(columns: list[tuple[Row, NDArray[np.float64]]], source: Source) ->
     texts = [
         [
             f"<b>{plain(name)}</b> {size}<br>{time_text(times[rank, column])}, "
-            f"{percent_text(float(deviation[rank, column]), signed=True)}"
+            f"{format_percent(float(deviation[rank, column]), signed=True)}"
             for column, size in enumerate(sizes)
         ]
         for rank, name in zip(shown, rows.names, strict=True)
@@ -277,8 +277,8 @@ def _slowest(source: Source) -> list[dict[str, str]]:
                 "arm": arm.id,
                 "rank": str(rank),
                 "host": rank_host(source, rank),
-                "share": percent_text(float(counts[rank] / counts.sum())),
-                "even": percent_text(1 / len(counts)),
+                "share": format_percent(float(counts[rank] / counts.sum())),
+                "even": format_percent(1 / len(counts)),
                 "mode": modes[0],
             }
         )

@@ -23,9 +23,9 @@ from ncclbench.report.figures import (
 )
 from ncclbench.report.model import Report, Row, Series, Source, row_units
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, ratio_text, time_text
+from ncclbench.report.text import list_text, ratio_text, time_text
 from ncclbench.store.model import Unit
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # A page stays quick with this many points in all its strips; the run folder keeps every sample.
 MOST_POINTS = 8_000

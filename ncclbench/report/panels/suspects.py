@@ -13,7 +13,8 @@ from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.probed import alone_figure, arrivals_figure, busbw_GBs, groups_figure
 from ncclbench.report.searched import Searched
-from ncclbench.report.text import count_text, list_text, percent_text, rate_text, time_text
+from ncclbench.report.text import list_text, rate_text, time_text
+from ncclbench.units import count_text, format_percent
 
 _TONES = {"none": "good", "unclear": "warn"}
 # Ranks that come last, and pairs with wrong data, are named up to so many.
@@ -118,7 +119,7 @@ def _last(search: Searched) -> str:
     if not iterations:
         return ""
     late = sorted(late_ranks(search.evidence, FALSE_NAMES), key=lambda one: -one.last)
-    chance = f"chance {percent_text(1 / len(search.places.host_of))}"
+    chance = f"chance {format_percent(1 / len(search.places.host_of))}"
     if not late:
         return f"nobody in particular, in {iterations:,} iterations ({chance})"
     said = [

@@ -8,8 +8,8 @@ from typing import Any
 from ncclbench.report.marks import marked_rows
 from ncclbench.report.model import AXES, Report, Row, tabled, varying_axes
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, three_digits
-from ncclbench.units import format_bytes, format_us
+from ncclbench.report.text import three_digits
+from ncclbench.units import count_text, format_bytes, format_us
 
 
 def build(report: Report) -> Content | None:

@@ -8,7 +8,7 @@ from ncclbench.plan.model import SHARED_GPU
 from ncclbench.report.endings import ending_of
 from ncclbench.report.model import Report, Source
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, rate_text, ratio_text, time_text
+from ncclbench.report.text import rate_text, ratio_text, time_text
 from ncclbench.report.transferring import interval_text, latency_figure, times_figure
 from ncclbench.stats.transport import (
     LatencyRow,
@@ -30,7 +30,7 @@ from ncclbench.stats.transport_words import (
 )
 from ncclbench.store.model import Run
 from ncclbench.store.transfers import TRANSFER_LINES, TransferFault
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # Rows in the table; ``transport --json`` has all.
 MOST_ROWS = 100

@@ -13,12 +13,12 @@ from ncclbench.report.marks import comparison_steps, is_unstable, marked_rows, n
 from ncclbench.report.model import Report, Row, Source, good_rows, in_order
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.stopping import precision_lines
-from ncclbench.report.text import count_text, list_text, rate_text, time_text
+from ncclbench.report.text import list_text, rate_text, time_text
 from ncclbench.stats.groups import wrong_where
 from ncclbench.stats.imported import MEANS_ONLY
 from ncclbench.stats.rows import NOT_MEASURED
 from ncclbench.tables.modes import BANDWIDTH_MODES, LATENCY_MODES
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 
 def build(report: Report) -> Content | None:

@@ -14,9 +14,10 @@ from ncclbench.environment.collect import whole_ranks
 from ncclbench.environment.topology import topology_facts
 from ncclbench.report.model import host_name
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text
+from ncclbench.report.text import list_text
 from ncclbench.report.versus.model import Versus
 from ncclbench.store.model import Run
+from ncclbench.units import count_text
 
 # More values of one fact than these are counted only.
 _MOST_VALUES = 3

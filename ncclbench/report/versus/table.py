@@ -10,9 +10,9 @@ from ncclbench.report.claims import interval_text, rests_on_text
 from ncclbench.report.marks import comparison_marks
 from ncclbench.report.model import AXES, Row, varying_axes
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import percent_text, ratio_text, three_digits
+from ncclbench.report.text import ratio_text, three_digits
 from ncclbench.report.versus.model import Versus
-from ncclbench.units import format_bytes, format_us
+from ncclbench.units import format_bytes, format_percent, format_us
 
 Text = Callable[[Row], str]
 
@@ -110,7 +110,7 @@ def _time(key: str) -> Text:
 
 
 def _fraction(key: str) -> Text:
-    return lambda row: "–" if row.get(key) is None else percent_text(row[key])
+    return lambda row: "–" if row.get(key) is None else format_percent(row[key])
 
 
 _NUMBERS = (

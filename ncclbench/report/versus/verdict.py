@@ -13,11 +13,11 @@ from ncclbench.report.effects import heat_legend, heat_table
 from ncclbench.report.marks import comparison_steps
 from ncclbench.report.model import Row
 from ncclbench.report.panels.panel import Content, Panel
-from ncclbench.report.text import count_text, list_text, ratio_text
+from ncclbench.report.text import list_text, ratio_text
 from ncclbench.report.versus.calibration import OF_ONE_JOB
 from ncclbench.report.versus.model import Versus
 from ncclbench.stats.imported import MEANS_ONLY
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 
 def build(versus: Versus) -> Content:
