@@ -240,11 +240,11 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
     code = ended.exit_code if ended is not None else _code(stored.steps, answer, params)
     failed = [step.name for step in stored.steps if step.status in _FAILED]
     counts = _counts(stored.steps)
-    message = counts if answer is None else f"{counts}; {answer.sentence}"
     if ended is not None:
-        message = f"{ended}; {counts}; what was measured is kept, go on with {go_on}"
+        counts = f"{ended}; {counts}; what was measured is kept, go on with {go_on}"
     elif failed:
-        message += f"; try {', '.join(failed)} again with {go_on}"
+        counts += f"; try {', '.join(failed)} again with {go_on}"
+    message = counts if answer is None else f"{counts}; {answer.sentence}"
     if params["as_json"]:
         emit_json(
             document(
@@ -264,7 +264,7 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
     for line in answer.lines if answer is not None else ():
         show(f"{line}\n", stream)
     colour = "red" if code else "bold"
-    show(f"{coloured(one_line(message), colour, stream)}\n", stream)
+    show(f"{coloured(one_line(counts), colour, stream)}\n", stream)
     if ended is not None:
         show(f"ncclbench: error: {one_line(message)}\n", sys.stderr)
     return code
