@@ -12,7 +12,7 @@ from ncclbench.compare.answers import Decision, DecisionLine, Word, count_text, 
 from ncclbench.compare.forecast import forecast
 from ncclbench.compare.found import Found, Row, StepFound, settling
 from ncclbench.compare.migration_behaviour import p2p_lines, recovery_lines
-from ncclbench.compare.migration_costs import Pair, cold_line, groups_lines
+from ncclbench.compare.migration_costs import Pair, cold_line, groups_lines, missing
 from ncclbench.compare.overview import counted, counts
 from ncclbench.stats.cold import cold_epochs, slowest_us
 from ncclbench.stats.over_epochs import ratio
@@ -178,7 +178,7 @@ def _data_lines(found: Found, pairs: Sequence[Pair]) -> Iterator[DecisionLine]:
 
 def _speed_lines(found: Found, pairs: Sequence[Pair]) -> Iterator[DecisionLine]:
     """Per pair and family of cases (an operation in a topology), what compare's verdicts come to."""
-    any_speed = False
+    seen = set()
     for step in found.of_kind("sweep"):
         for pair in pairs:
             if not {pair.base, pair.new} <= step.arms.keys():
@@ -188,18 +188,10 @@ def _speed_lines(found: Found, pairs: Sequence[Pair]) -> Iterator[DecisionLine]:
             for row in rows:
                 families.setdefault((row["op"], row["topology"]), []).append(row)
             for (op, topology), own in families.items():
-                any_speed = True
+                seen.add(pair)
                 name = op if topology == WORLD.name else f"{op} in {topology}"
                 yield _family_line(step, pair, name, own, len(rows))
-    if not any_speed:
-        yield DecisionLine(
-            "speed",
-            "open",
-            f"no case was measured on both {pairs[0].base} and {pairs[0].new}",
-            None,
-            "speed",
-            f"ncclbench sweep --backends {','.join(dict.fromkeys((pairs[0].base, pairs[0].new)))}",
-        )
+    yield from missing(pairs, seen, "speed", "speed", "the time of collectives", "sweep")
 
 
 def _family_line(step: StepFound, pair: Pair, name: str, rows: Sequence[Row], family: int) -> DecisionLine:

@@ -19,22 +19,20 @@ _RECOVERY_RATIO, _RECOVERY_S = 1.25, 1.0
 
 def p2p_lines(found: Found, pairs: Sequence[Pair]) -> Iterator[DecisionLine]:
     """Messages: first ones, their times, several peers at once, and orders of calling."""
-    any_orders = False
+    seen = set()
     for step in found.of_kind("p2p"):
         if step.p2p is None:
             continue
         for pair in pairs:
             orders = list(order_lines(step, pair, step.p2p.ordering, "orders of send and recv"))
-            any_orders = any_orders or bool(orders)
+            seen |= {pair} if orders else set()
             yield from orders
             yield from _first(step, pair)
             yield from _ways(step, pair)
             yield from _peers(step, pair)
             yield from _self_test(step, pair)
-    if not any_orders:
-        arms = ",".join(dict.fromkeys(arm for pair in pairs for arm in (pair.base, pair.new)))
-        command = f"ncclbench p2p --parts all --backends '{arms}'"
-        yield missing("orders of send and recv", "orders", "in which orders messages end", command)
+    what = "in which orders messages end"
+    yield from missing(pairs, seen, "orders of send and recv", "orders", what, "p2p --parts first,ordering")
 
 
 def _first(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:

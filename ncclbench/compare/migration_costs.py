@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,9 @@ MEMORY_RATIO, MEMORY_BYTES = 1.1, 100 << 20
 
 # Of times with intervals apart, by so much more.
 SLOWER = 1.1
+
+# Needs no telling.
+_USUAL_WAY = "new_group"
 
 _UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"))
 
@@ -66,26 +70,31 @@ def cold_line(
     return DecisionLine(subject, word, told, step, "cold")
 
 
-def missing(subject: str, evidence: str, what: str, command: str) -> DecisionLine:
-    """What nobody looked at."""
-    return DecisionLine(subject, "open", f"{what} was not measured on both sides", None, evidence, command)
+def missing(
+    pairs: Sequence[Pair], seen: Collection[Pair], subject: str, evidence: str, what: str, command: str
+) -> Iterator[DecisionLine]:
+    """What nobody looked at on both sides of some pairs, with the command that does."""
+    unseen = [pair for pair in pairs if pair not in seen]
+    if unseen:
+        arms = list(dict.fromkeys(arm for pair in unseen for arm in (pair.base, pair.new)))
+        told = f"{what} on {' and '.join(arms)} was not compared"
+        whole = f"ncclbench {command} --backends {shlex.quote(','.join(arms))}"
+        yield DecisionLine(subject, "open", told, None, evidence, whole)
 
 
 def groups_lines(found: Found, pairs: Sequence[Pair]) -> Iterator[DecisionLine]:
     """What process groups cost, and what becomes of several at once."""
-    any_costs = False
+    seen = set()
     for step in found.of_kind("groups"):
         if step.groups is None:
             continue
         for pair in pairs:
             costs = list(_costs(step, pair))
-            any_costs = any_costs or bool(costs)
+            seen |= {pair} if costs else set()
             yield from costs
             yield from _at_once(step, pair)
             yield from order_lines(step, pair, step.groups.crossed, "groups crossed")
-    if not any_costs:
-        arms = ",".join(dict.fromkeys(arm for pair in pairs for arm in (pair.base, pair.new)))
-        yield missing("groups", "groups", "what groups cost", f"ncclbench groups --backends '{arms}'")
+    yield from missing(pairs, seen, "groups", "groups", "what groups cost", "groups")
 
 
 def _costs(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:
@@ -95,7 +104,8 @@ def _costs(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:
         base = by_way.get((pair.base, way))
         if arm != pair.new or base is None or base["groups"] != new["groups"]:
             continue
-        of = f"{count_text(new['groups'], 'group')} by {way} against {pair.base}"
+        by = "" if way == _USUAL_WAY else f" by {way}"
+        of = f"{count_text(new['groups'], 'group')}{by} against {pair.base}"
         what = "until each has had a first collective and first messages"
         totals_us = (base["total_us"], new["total_us"])
         yield cold_line(f"time of {of}", what, *totals_us, _ratio_interval(base, new), step.name)

@@ -11,7 +11,7 @@ from ncclbench.terminal.columns import table
 from ncclbench.terminal.streams import one_line
 
 # A sentence is told over several lines rather than beyond the edge of a terminal.
-_LINE = 100
+_LINE = 76
 _COLUMNS = tuple((name, itemgetter(name)) for name in ("of", "counts", "step", "why"))
 _COLOURS = {True: "bold", False: "red", None: "yellow"}
 
@@ -28,7 +28,7 @@ def decision_lines(decision: Decision) -> list[str]:
     settle = dict.fromkeys(line.settle for line in decision.lines if line.settle)
     if settle:
         lines += ["#", "# to settle what is open:"]
-        lines += [one_line(f"  {command}") for command in settle]
+        lines += [f"  {one_line(command)}" for command in settle]
     return lines
 
 
