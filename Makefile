@@ -13,13 +13,14 @@ OLDEST_TESTS := $(addprefix tests/test_,oldest_torch.py sweep.py loop.py pattern
 PYTEST_ARGS ?=
 PYTEST_WORKERS ?= 2
 BENCH_ARGS ?=
+GPU_CHECK_ARGS ?=
 
 RUN := $(VENV)/bin
 PIP_INSTALL := -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full test-live test-oldest lint bench constraints clean
+.PHONY: help demo test test-full test-live test-oldest lint bench gpu-check constraints clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -48,6 +49,12 @@ lint: $(VENV)/.installed-dev ## ruff and mypy
 
 bench: $(VENV)/.installed-dev ## every bar of docs/performance.md, measured anew: hours; BENCH_ARGS="--quick" takes minutes
 	@$(RUN)/python benchmarks/bars.py $(BENCH_ARGS)
+
+# More for it: make gpu-check GPU_CHECK_ARGS="--only events,kernels". Exit code 1: something is wrong.
+# Kernels on a GPU take numba-cuda, which the other targets do not need.
+gpu-check: $(VENV)/.installed ## on a machine with GPUs: what works there, what is wrong, what is not here
+	@$(RUN)/python -m pip install -q --disable-pip-version-check -e '.[cuda]' -c constraints.txt
+	@PYTHONPATH=benchmarks/gpu $(RUN)/python -m gpu_check $(GPU_CHECK_ARGS)
 
 constraints: $(VENV)/.installed ## write constraints.txt anew: the newest versions that go together
 	@$(RUN)/python .ci/constraints > $(VENV)/constraints.txt

@@ -46,6 +46,9 @@ class FakeDevice:
         self.log.append(f"events {count}")
         return [(FakeEvent(self, "start"), FakeEvent(self, "end")) for _ in range(count)]
 
+    def enter_thread(self) -> None:
+        self.log.append("enter thread")
+
     def synchronize(self) -> None:
         self.log.append("synchronize")
         self.host_ns = max(self.host_ns, self.current_stream_ns)

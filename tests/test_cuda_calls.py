@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from ncclbench.faults import membership
 from ncclbench.worker import cuda, groups
 from ncclbench.worker.device import CpuDevice
 from ncclbench.worker.parts import time_part
@@ -28,8 +30,8 @@ class FakeCuda:
         self._streams = 0
         self._events = 0
 
-    def set_device(self, index: int) -> None:
-        self.log.append(f"set_device {index}")
+    def set_device(self, device: torch.device) -> None:
+        self.log.append(f"set_device {device.index}")
 
     def get_device_properties(self, index: int) -> Any:
         return SimpleNamespace(pci_domain_id=0, pci_bus_id=1, pci_device_id=0)
@@ -106,6 +108,18 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
 def test_the_current_device_is_set_before_anything_else(fake: FakeCuda) -> None:
     cuda.CudaDevice(3)
     assert fake.log == ["set_device 3"]
+
+
+def test_a_thread_that_ends_a_group_is_on_the_ranks_gpu(
+    fake: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = cuda.CudaDevice(3)
+    fake.log.clear()
+    monkeypatch.setattr(dist.distributed_c10d, "_abort_process_group", lambda: fake.log.append("abort"))
+    thread = threading.Thread(target=membership._destroy, args=(device,))
+    thread.start()
+    thread.join()
+    assert fake.log == ["set_device 3", "abort"]
 
 
 def test_no_event_and_no_stream_is_created_inside_the_clock(fake: FakeCuda) -> None:

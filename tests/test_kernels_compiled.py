@@ -13,6 +13,8 @@ from ncclbench.kernels import KINDS
 from ncclbench.kernels.fma import CHAINS
 
 machine = functools.cache(compiled)
+# B300 and the workstation boards: compiled for, beside those that docs/kernels.md shows.
+OTHERS = ((10, 3), (12, 0))
 TARGET_NAMES = [f"sm_{major}{minor}" for major, minor in TARGETS]
 every_target = pytest.mark.parametrize("target", TARGETS, ids=TARGET_NAMES)
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -79,6 +81,15 @@ def test_ptx_is_for_the_gpu_and_fuses(kind: str, target: tuple[int, int]) -> Non
     assert ("fma.rn.f64" if kind == "triad" else "fma.rn.f32") in ptx
     assert ".approx" not in ptx
     assert ".ftz" not in ptx
+
+
+@pytest.mark.parametrize("target", OTHERS, ids=[f"sm_{major}{minor}" for major, minor in OTHERS])
+@every_kind
+def test_other_blackwells_are_compiled_for_without_spills(kind: str, target: tuple[int, int]) -> None:
+    found = machine(kind, target)
+    assert 32 < found.registers <= 64
+    assert (found.spill_nbytes, found.stack_nbytes) == (0, 0)
+    assert re.search(rf"^\.target sm_{target[0]}{target[1]}\b", found.ptx, re.MULTILINE)
 
 
 def test_a_spill_would_be_seen() -> None:

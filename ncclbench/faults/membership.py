@@ -97,14 +97,16 @@ class Rebuilt(_Common):
 
     def _drop(self) -> None:
         """Abort and destroy the group; gloo's abort does nothing, so its end may wait for what is pending."""
-        dropped = threading.Thread(target=_destroy, daemon=True)
+        dropped = threading.Thread(target=_destroy, args=(self._device,), daemon=True)
         dropped.start()
         dropped.join(_CLOSE_S)
         if dropped.is_alive() or dist.is_initialized():
             raise RuntimeError(f"destroy_process_group did not return within {_CLOSE_S:.0f} s")
 
 
-def _destroy() -> None:
+def _destroy(device: Device) -> None:
+    # A thread begins on GPU 0, whatever the rank's is, and torch asks for the current one.
+    device.enter_thread()
     abort = getattr(dist.distributed_c10d, "_abort_process_group", None)
     if abort is not None:
         abort()

@@ -79,6 +79,7 @@ def _become_torchrun(request: TrialRequest, folder: Path, pipe: Connection) -> N
         backend=backend_name(backend),
         uses_gpu=device_kind(backend) == "cuda",
         share_gpu=plan.share_gpu,
+        binds_device=backend.binds_device,
         fault=plan.fault,
         victim=plan.victim,
         step=plan.step,

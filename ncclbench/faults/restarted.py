@@ -35,6 +35,7 @@ class RestartRequest:
         folder: where ranks write what they come to.
         backend: as torch calls it.
         uses_gpu: tensors live on a GPU; ``share_gpu``: of which several ranks may have one.
+        binds_device: the group is given it.
         fault, victim, step: what befalls whom at which step of the first start.
         nbytes, compute_s, slow_factor, timeout_s: as in DrillPlan.
     """
@@ -44,6 +45,7 @@ class RestartRequest:
     backend: str
     uses_gpu: bool
     share_gpu: bool
+    binds_device: bool
     fault: str
     victim: int
     step: int
@@ -115,6 +117,7 @@ def _run(request: RestartRequest, start: int, rank: int, words: _Words) -> None:
         rank=rank,
         world_size=size,
         timeout=timedelta(seconds=request.timeout_s),
+        device_id=device.torch_device if request.binds_device and request.uses_gpu else None,
     )
     words.say("joined")
     data = torch.empty(request.nbytes // 4, device=device.torch_device)

@@ -26,8 +26,8 @@ class CudaDevice:
     has_device_clock = True
 
     def __init__(self, index: int) -> None:
-        torch.cuda.set_device(index)
         self.torch_device = torch.device("cuda", index)
+        self.enter_thread()
         self.now_ns = time.perf_counter_ns
         self._cycles_per_ns: float | None = None
         self._beside: list[torch.cuda.Stream] = []
@@ -44,6 +44,9 @@ class CudaDevice:
         event: torch.cuda.Event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self.torch_device))
         return event
+
+    def enter_thread(self) -> None:
+        torch.cuda.set_device(self.torch_device)
 
     def synchronize(self) -> None:
         torch.cuda.synchronize(self.torch_device)

@@ -69,6 +69,9 @@ class Device(Protocol):
     def event_pairs(self, count: int) -> list[EventPair]:
         """Start and end events for ``count`` samples, made outside the clock."""
 
+    def enter_thread(self) -> None:
+        """Make it the current one of this thread too; the thread that made it has it already."""
+
     def synchronize(self) -> None:
         """Return when everything issued is done."""
 
@@ -137,6 +140,9 @@ class CpuDevice:
     def event_pairs(self, count: int) -> list[EventPair]:
         pair = (_NoEvent(), _NoEvent())
         return [pair] * count
+
+    def enter_thread(self) -> None:
+        pass
 
     def synchronize(self) -> None:
         pass

@@ -23,6 +23,7 @@ from ncclbench.worker.compat import (
     missing_feature,
     new_group_of,
     register_third_party,
+    torch_version,
 )
 from ncclbench.worker.cuts import Part
 from ncclbench.worker.device import Device
@@ -173,7 +174,9 @@ def _open_mesh(arm: Arm, device: Device, timeout_s: float, parts: Sequence[Part]
     if pg_options is not None:
         asked = (asked, pg_options)
     before = time.perf_counter_ns()
-    with _default_device(device.torch_device if backend.binds_device and device.kind == "cuda" else None):
+    # Before 2.15 there is no nccl2, and a default group with a device is what others are split from.
+    binds = backend.binds_device and device.kind == "cuda" and torch_version() >= (2, 15)
+    with _default_device(device.torch_device if binds else None):
         mesh = init_device_mesh(
             device.kind,
             shape,

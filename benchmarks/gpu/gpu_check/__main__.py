@@ -64,9 +64,7 @@ def main(arguments: Sequence[str] | None = None, checks: Mapping[str, Check] = C
         print("interrupted; what is known by now is written", file=sys.stderr)
         lines.append(Line("(interrupted)", WRONG, 0.0, "the checks were ended from outside"))
     answer.write(asked.out, describe(told), lines, words)
-    print(
-        f"{answer.summary(lines)}; {asked.out} can be sent back: names of host, home and GPUs are not in it"
-    )
+    print(f"{answer.summary(lines)}; {asked.out} can be sent back: no name of host, home or GPU is in it")
     return int(any(line.verdict == WRONG for line in lines))
 
 

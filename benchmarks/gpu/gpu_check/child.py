@@ -66,8 +66,8 @@ def run(
             left = _settled(mark) if code is not None else 0
         finally:
             _end(process, mark)
-    texts = [(folder / name).read_text(errors="replace") for name in ("stdout", "stderr")]
-    return Ended(code, *texts, seconds, left)
+    printed, said = ((folder / name).read_text(errors="replace") for name in ("stdout", "stderr"))
+    return Ended(code, printed, said, seconds, left)
 
 
 def _settled(mark: str) -> int:

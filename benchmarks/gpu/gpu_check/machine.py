@@ -1,4 +1,4 @@
-"""What the machine is, for the file that is sent back: versions, settings, and of nvidia-smi no identities."""
+"""What the machine is, for the file that is sent back: versions, settings, and nvidia-smi."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ print(json.dumps({
 """
 # Of nvidia-smi -q: sections that say what a GPU is and how it is. Identities are in none of the lines kept.
 _KEPT = re.compile(
-    r"\s*(driver version|cuda version|attached gpus|product (name|architecture)|persistence mode|mig mode|current"
-    r"|pending|addressing mode|compute mode|performance state|clocks .*|idle|sw .*|hw .*|sync boost"
-    r"|fb memory usage|bar1 memory usage|total|reserved|used|free|ecc (mode|errors)|volatile|aggregate|sram .*"
-    r"|dram .*|remapped rows|(un)?correctable error|temperature|gpu current temp|gpu power readings"
+    r"\s*(driver version|cuda version|attached gpus|product (name|architecture)|persistence mode|mig mode"
+    r"|current|pending|addressing mode|compute mode|performance state|clocks .*|idle|sw .*|hw .*|sync boost"
+    r"|fb memory usage|bar1 memory usage|total|reserved|used|free|ecc (mode|errors)|volatile|aggregate"
+    r"|sram .*|dram .*|remapped rows|(un)?correctable error|temperature|gpu current temp|gpu power readings"
     r"|average power draw|(current|default) power limit|(max )?clocks|graphics|sm|memory|video|gpu link info"
     r"|pcie generation|max|link width|fabric|state|status)\s*(:.*)?",
     re.IGNORECASE,
