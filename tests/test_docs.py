@@ -28,9 +28,11 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "results" / "README.md",
+    ROOT / "results" / "reference" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 REFERENCE = ROOT / "docs" / "commands.md"
+INDEX = ROOT / "docs" / "README.md"
 
 
 class Block(NamedTuple):
@@ -235,6 +237,17 @@ def test_every_page_can_be_found() -> None:
             targets = re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text(encoding="utf-8"))
             waiting += [(page.parent / target).resolve() for target in targets]
     assert set(PAGES) <= reached
+
+
+def test_the_index_has_a_row_for_every_page_and_a_command_for_every_command() -> None:
+    text = INDEX.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|*]+\? \| \[[^]]+\]\(([\w-]+\.md)\) \|$", text, re.MULTILINE)
+    assert sorted(rows) == sorted(page.name for page in INDEX.parent.glob("*.md") if page != INDEX)
+    asked = re.findall(r"^\| [^|]+\? \| `ncclbench (\w+)[^`]*` \|$", text, re.MULTILINE)
+    assert set(asked) >= set(COMMANDS)
+    # What the README asks is asked here too.
+    for row in re.findall(r"^\| .+\? \| `.+$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE):
+        assert row in text
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
