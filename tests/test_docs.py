@@ -2,7 +2,7 @@
 
 The comment above a block says what a test does with it: ``<!-- run -->`` runs it with bash; the others put
 it into a copy of the checkout that all runnable blocks of the page then use: ``<!-- file F -->`` as a new
-file, ``<!-- above ENTRIES in F -->`` and ``<!-- inside ENTRIES in F -->`` at the table in F. Blocks of one
+file, ``<!-- above ENTRIES in F -->`` and ``<!-- inside ENTRIES in F -->`` at that table in F. Blocks of one
 page are run in their order in one folder, so that later ones may use what earlier ones made.
 """
 
@@ -28,9 +28,11 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "CHANGELOG.md",
     ROOT / "results" / "README.md",
+    ROOT / "results" / "reference" / "README.md",
     *sorted((ROOT / "docs").glob("*.md")),
 ]
 REFERENCE = ROOT / "docs" / "commands.md"
+INDEX = ROOT / "docs" / "README.md"
 
 
 class Block(NamedTuple):
@@ -153,16 +155,15 @@ RUNNABLE = [
 
 def put_in(block: Block, checkout: Path) -> None:
     """Put an example into a copy of the checkout."""
-    match = re.fullmatch(r"(file|above ENTRIES in|inside ENTRIES in) (\S+)", block.action)
+    match = re.fullmatch(r"(?:file|(above|inside) ([A-Z]+) in) (\S+)", block.action)
     assert match, f"line {block.line}: nothing can be done with {block.action!r}"
-    file = checkout / match[2]
-    if match[1] == "file":
+    where, table, file = match[1], match[2], checkout / match[3]
+    if where is None:
         file.write_text(block.text, encoding="utf-8")
         return
-    before, table, after = re.split(
-        r"^(_?ENTRIES = \(\n?)", file.read_text(encoding="utf-8"), flags=re.MULTILINE
-    )
-    parts = [block.text, "\n\n", table] if match[1].startswith("above") else [table, block.text]
+    text = file.read_text(encoding="utf-8")
+    before, begin, after = re.split(rf"^(_?{table}\b[^=\n]*= [({{]\n?)", text, flags=re.MULTILINE)
+    parts = [block.text, "\n\n", begin] if where == "above" else [begin, block.text]
     file.write_text("".join([before, *parts, after]), encoding="utf-8")
 
 
@@ -235,6 +236,41 @@ def test_every_page_can_be_found() -> None:
             targets = re.findall(r"\]\(([^)#:\s]+\.md)", page.read_text(encoding="utf-8"))
             waiting += [(page.parent / target).resolve() for target in targets]
     assert set(PAGES) <= reached
+
+
+def test_the_index_has_a_row_for_every_page_and_a_command_for_every_command() -> None:
+    text = INDEX.read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|*]+\? \| \[[^]]+\]\(([\w-]+\.md)\) \|$", text, re.MULTILINE)
+    assert sorted(rows) == sorted(page.name for page in INDEX.parent.glob("*.md") if page != INDEX)
+    asked = re.findall(r"^\| [^|]+\? \| `ncclbench (\w+)[^`]*` \|$", text, re.MULTILINE)
+    assert set(asked) >= set(COMMANDS)
+    # What the README asks is asked here too.
+    for row in re.findall(r"^\| .+\? \| `.+$", (ROOT / "README.md").read_text("utf-8"), re.MULTILINE):
+        assert row in text
+
+
+# What docs/faults.md quotes, as the code has it.
+SAID = (
+    "does not react (stopped, or stuck in the kernel)",
+    "was killed by ",
+    "memory ran out: see dmesg",
+    "cannot meet the others at ",
+    "two processes claim rank ",
+    "did not come within ",
+    "differs between ranks: ",
+    ": install one version on all hosts",
+    "does not fit into the ",
+    "disk full at ",
+    " is in use by ",
+)
+
+
+def test_messages_in_the_guide_to_faults_are_those_of_the_code() -> None:
+    guide = " ".join((ROOT / "docs" / "faults.md").read_text("utf-8").replace("`", "").split())
+    code = "".join(path.read_text("utf-8") for path in (ROOT / "ncclbench").rglob("*.py"))
+    for words in SAID:
+        assert words in code, words
+        assert words.strip() in guide, words
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

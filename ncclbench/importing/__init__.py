@@ -22,9 +22,9 @@ _CERTAIN = 95
 _FIRST_LINES = 20
 _JSON_BEHIND = re.compile(r'^\s*\{\s*"version"\s*:|"(?:out_of_place|nccl_version)"\s*:', re.MULTILINE)
 
-IMPORTERS: dict[str, Importer] = {
-    entry.name: entry for entry in (NCCL_TESTS, NCCL_JSON, RCCL_JSON, RCCL_CSV, PARAM, OSU)
-}
+_ENTRIES = (NCCL_TESTS, NCCL_JSON, RCCL_JSON, RCCL_CSV, PARAM, OSU)
+
+IMPORTERS: dict[str, Importer] = {entry.name: entry for entry in _ENTRIES}
 
 __all__ = ["AUTO", "IMPORTERS", "Importer", "Reading", "read_file"]
 

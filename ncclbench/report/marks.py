@@ -16,9 +16,9 @@ UNSTABLE_SPREAD = 0.10
 # From here on a percentage would mislead: 1.1 is a factor of 3, not 110 %.
 LARGE_SPREAD = 0.5
 
-# What to do about each mark of a row, in the order of importance.
+# What to do about each mark of a row, in the order of importance; MORE is twice the epochs there are.
 ADVICE = {
-    "unstable": "Epochs differ by more than 10 %. Run more of them (--epochs 8) or on a quieter machine, "
+    "unstable": "Epochs differ by more than 10 %. Run more of them (--epochs MORE) or on a quieter machine, "
     "and look at Spread.",
     "warming": "The first samples of an epoch are slower than its rest: more warmup (-w 20, -w 50).",
     "drifting": "Times rise or fall over the run, as when clocks or temperature settle. Warm the machine up "
@@ -147,11 +147,13 @@ def _steps(
     for row, marks in marked:
         for mark in marks:
             rows.setdefault(mark.word, []).append(row)
-    return [
-        {"what": f"{count_text(len(rows[word]), noun)} {word}", "step": step, "which": where(rows[word])}
-        for word, step in advice.items()
-        if word in rows
-    ]
+    steps = []
+    for word, step in advice.items():
+        if word in rows:
+            more = max(8, *(2 * int(row["epochs"] or 1) for row in rows[word]))
+            what = f"{count_text(len(rows[word]), noun)} {word}"
+            steps.append({"what": what, "step": step.replace("MORE", str(more)), "which": where(rows[word])})
+    return steps
 
 
 def where(rows: list[Row]) -> str:
