@@ -201,7 +201,8 @@ def hurt(trial: Trial, folder: Path) -> None:
         time.sleep(max(0.0, scene.started_s + trial.at_s - time.monotonic()))
         target = scene.process.pid
         if trial.to != "launcher":
-            workers = scene.workers()
+            while not (workers := scene.workers()) and scene.process.poll() is None:
+                time.sleep(0.02)
             if workers:
                 target = workers[trial.number % len(workers)].pid
             else:

@@ -50,6 +50,18 @@ class Interrupted(NcclbenchError):
         self.exit_code = 128 + signal_number
 
 
+class WriteRefused(MeasurementError):
+    """A file of a run could not be written.
+
+    Attributes:
+        refusal: the first half of the line: what, where, and what to do about it, without how to go on.
+    """
+
+    def __init__(self, refusal: str, mend: str) -> None:
+        super().__init__(f"{refusal}: {mend}" if refusal.endswith(")") else f"{refusal}; {mend}")
+        self.refusal = refusal
+
+
 class StoreLost(MeasurementError, RuntimeError):
     """The store that supervisors meet at does not answer any more; torch's own error for it is no user's."""
 

@@ -138,7 +138,7 @@ def test_a_run_that_ended_early_says_so() -> None:
     assert found["ending"] == "interrupted: ended by SIGINT"
     killed = make_overlap(status="running")
     killed.problems.append(ENDED_SILENTLY)
-    assert block(killed)["ending"] == "ended without a word (killed?)"
+    assert block(killed)["ending"] == "ended without a word (killed, or disk full?)"
 
 
 def test_failed_cases_are_bad_and_before_the_figures() -> None:

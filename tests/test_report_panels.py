@@ -43,7 +43,7 @@ def test_a_command_that_was_killed_is_not_called_still_running(make: Callable[..
     run = make(status="running")
     run.problems.append(ENDED_SILENTLY)
     page = page_of(run)
-    assert "ended without a word (killed?)" in page.text
+    assert "ended without a word (killed, or disk full?)" in page.text
     assert "still running" not in page.text
 
 

@@ -259,9 +259,9 @@ def test_a_killed_search_is_told_from_one_that_runs(folder: Path, capsys: pytest
     assert headline(alive).endswith(", still running")
     killed = load_run(folder)
     assert killed.problems == [ENDED_SILENTLY]
-    assert headline(killed).endswith(", ended without a word (killed?)")
+    assert headline(killed).endswith(", ended without a word (killed, or disk full?)")
     # A page without names tells it too, though the folder has another name there.
-    assert headline(Redactor([killed]).runs[0]).endswith(", ended without a word (killed?)")
+    assert headline(Redactor([killed]).runs[0]).endswith(", ended without a word (killed, or disk full?)")
     assert run_command(["report", str(folder)]) == 0
     assert f"ncclbench: {ENDED_SILENTLY}" in capsys.readouterr().err
 

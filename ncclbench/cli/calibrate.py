@@ -47,6 +47,7 @@ from ncclbench.errors import (
     MeasurementError,
     NcclbenchError,
     RequestError,
+    WriteRefused,
 )
 from ncclbench.plan.arms import arms_device, parse_arms
 from ncclbench.plan.build import Method, build_plan
@@ -277,7 +278,7 @@ def _load_the_rest() -> None:
 
 def _cut_short(error: NcclbenchError, folder: Path, measured: bool, params: Mapping[str, Any]) -> int:
     """The end of a calibration that was interrupted or has failed; nothing of it is kept for the machine."""
-    message = str(error)
+    message = error.refusal if isinstance(error, WriteRefused) else str(error)
     if measured:
         message += f"; what was measured is kept in {folder}, run ncclbench calibrate again for a result"
     if params["as_json"]:

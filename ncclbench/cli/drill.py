@@ -17,7 +17,7 @@ from ncclbench.cli.choices import (
     seed_choice,
 )
 from ncclbench.cli.declaring import SectionedCommand, option, typed_options, under
-from ncclbench.cli.files import new_run_folder
+from ncclbench.cli.files import kept_run, new_run_folder
 from ncclbench.cli.jobs import run_job, typed_command
 from ncclbench.cli.options import (
     exit_zero_option,
@@ -186,7 +186,6 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
     from ncclbench.faults.available import why_unavailable
     from ncclbench.faults.model import ERROR_HANDLING
     from ncclbench.faults.session import drill_meta, hold_drill
-    from ncclbench.store.reader import load_run
     from ncclbench.supervise.attempts import Description
 
     unavailable = why_unavailable(params["strategy"], backend, job.signals)
@@ -216,7 +215,7 @@ def _lead(job: Job, backend: str, params: Mapping[str, Any], contract: Sequence[
             ended = error
         finally:
             told_done()
-        return _conclude(load_run(folder.path), ended, unavailable, params)
+        return _conclude(kept_run(folder.path, ended), ended, unavailable, params)
 
 
 def _refuse_slowest(params: Mapping[str, Any]) -> None:

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ncclbench.cli.options import folder_name
-from ncclbench.errors import RequestError
+from ncclbench.errors import NcclbenchError, RequestError
 
 if TYPE_CHECKING:
     from ncclbench.store.folder import RunFolder
+    from ncclbench.store.model import Run
 
 
 def free_file(file: Path, mend: str) -> Path:
@@ -57,6 +58,22 @@ def new_run_folder(out: str | None, label: str | None) -> RunFolder:
         with contextlib.suppress(FileExistsError):
             return RunFolder.create(path, must_be_new=True)
     raise AssertionError("names do not end")
+
+
+def kept_run(folder: Path, ended: NcclbenchError | None) -> Run:
+    """The run as readers see it.
+
+    Raises:
+        NcclbenchError: it cannot be read; ``ended``, where that kept the folder from becoming a run.
+    """
+    from ncclbench.store.reader import load_run
+
+    try:
+        return load_run(folder)
+    except RequestError:
+        if ended is None:
+            raise
+        raise ended from None
 
 
 def default_folders(label: str | None) -> Iterator[Path]:

@@ -87,6 +87,18 @@ def _allow_files(nranks: int) -> None:
         )
 
 
+def _refuse_lost_folder() -> None:
+    """Refuse to start where torch cannot find its own libraries.
+
+    Raises:
+        RequestError: the folder that this process is in has been removed.
+    """
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        raise RequestError("the folder that this was started in is gone: cd to one that is there") from None
+
+
 def run_job(
     command: str,
     seat: Seat | None,
@@ -110,6 +122,7 @@ def run_job(
     """
     _refuse_unreadable(variables())
     _allow_files(nranks if seat is None else 1)
+    _refuse_lost_folder()
     with EndSignals() as signals:
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join

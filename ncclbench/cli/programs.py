@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ncclbench.cli.files import new_run_folder
+from ncclbench.cli.files import kept_run, new_run_folder
 from ncclbench.cli.jobs import typed_command
 from ncclbench.cli.recording import has_dumps
 from ncclbench.errors import NcclbenchError, RequestError
@@ -43,7 +43,6 @@ def run_program(
     Raises:
         RequestError: the preflight forbids it, an arm cannot be had, or nothing of the run can be read.
     """
-    from ncclbench.store.reader import load_run
     from ncclbench.supervise.attempts import Description
     from ncclbench.supervise.programs import hold_program, program_meta
 
@@ -70,13 +69,7 @@ def run_program(
             ended = error
         finally:
             told_done()
-        try:
-            return load_run(folder.path), ended
-        except RequestError:
-            if ended is None:
-                raise
-            # What ended it kept the folder from becoming a run.
-            raise ended from None
+        return kept_run(folder.path, ended), ended
 
 
 def write_page(run: Run, ended: NcclbenchError | None) -> tuple[Path | None, NcclbenchError | None]:

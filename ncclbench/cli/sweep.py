@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli.declaring import SectionedCommand, typed_options
-from ncclbench.cli.files import new_run_folder
+from ncclbench.cli.files import kept_run, new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
     arm_options,
@@ -40,6 +40,7 @@ from ncclbench.errors import (
     EXIT_OK,
     NcclbenchError,
     RequestError,
+    WriteRefused,
 )
 from ncclbench.plan.arms import arms_device
 from ncclbench.plan.build import build_plan
@@ -285,10 +286,9 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     from ncclbench.stats.fits import run_fits
     from ncclbench.stats.rows import run_rows, write_summary_csv
     from ncclbench.store.folder import REPORT_FILE, SUMMARY_FILE
-    from ncclbench.store.reader import load_run
     from ncclbench.terminal.show import show_conclusion
 
-    run = load_run(folder)
+    run = kept_run(folder, ended)
     rows = run_rows(run)
     comparisons = compare_run(run)
     held = hold([(run, rows)], params)
@@ -310,7 +310,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
         message += "; if nobody did that, memory ran out: see dmesg on that host"
     if ended is None and held.message:
         message += f"; {held.message}"
-    if cut_short and run.units and "--resume" not in message:
+    if cut_short and run.units and "--resume" not in message and not isinstance(ended, WriteRefused):
         message = f"{message}; what was measured is kept, go on with ncclbench sweep --resume {folder}"
     if params["as_json"]:
         emit_json(

@@ -6,7 +6,7 @@ import errno
 import re
 from pathlib import Path
 
-from ncclbench.errors import MeasurementError
+from ncclbench.errors import WriteRefused
 
 META_FILE = "run.json"
 SAMPLES_FILE = "samples.jsonl"
@@ -29,13 +29,13 @@ def kind_of_run(path: Path) -> str | None:
     return found[1].decode() if found else "sweep"
 
 
-def disk_error(path: Path, error: OSError) -> MeasurementError:
+def disk_error(path: Path, error: OSError) -> WriteRefused:
     """The line for a write to ``path``, a file of a run folder, that the system refused."""
     mend, run = _kept(path)
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        told = MeasurementError(f"disk full at {path}: make room; {mend}")
+        told = WriteRefused(f"disk full at {path}: make room", mend)
     else:
-        told = MeasurementError(f"cannot write {path} ({error.strerror}): {mend}")
+        told = WriteRefused(f"cannot write {path} ({error.strerror})", mend)
     told.run = run
     return told
 

@@ -41,7 +41,9 @@ _LINES_OF: dict[str, tuple[type, ...]] = {
 }
 
 # The problem of a run whose run.json still says "running".
-ENDED_SILENTLY = f"its command ended without a word (killed?): {META_FILE} says it runs, but none writes"
+ENDED_SILENTLY = (
+    f"its command ended without a word (killed, or disk full?): {META_FILE} says it runs, but none writes"
+)
 
 # Of fcntl(2) on Linux: l_type, l_whence, l_start, l_len, l_pid.
 _FLOCK = "hhqqi"

@@ -28,6 +28,8 @@ _PR_SET_NAME = 15
 _NAME = b"ncclbench-store"
 # For the server to listen, or to say why it cannot.
 _START_S = 30.0
+# To reach this very host, whatever it is busy with.
+_REACH_S = 10.0
 
 
 class StoreProcess:
@@ -49,9 +51,11 @@ class StoreProcess:
         Raises:
             RequestError: it cannot listen; the text is the reason alone.
         """
-        listener = socket.create_server((host, port)) if port == 0 else None
-        if listener is not None:
+        listener = None
+        if port == 0:
+            listener = socket.create_server((host, port))
             port = listener.getsockname()[1]
+            _reach((host, port))
         self.address = (host, port)
         ours, theirs = Pipe()
         parent = os.getpid()
@@ -107,6 +111,18 @@ class StoreProcess:
             f"process {self.pid} ({_NAME.decode()}), where the ranks meet, {how}: "
             "leave it alone as long as the command runs, and look for what kills processes here"
         )
+
+
+def _reach(address: tuple[str, int]) -> None:
+    """Find out at once what torch tries for long: no way there, or no port left to come from.
+
+    Raises:
+        RequestError: it cannot be reached; the text is the reason alone.
+    """
+    try:
+        socket.create_connection(address, timeout=_REACH_S).close()
+    except OSError as error:
+        raise RequestError(error.strerror or str(error)) from None
 
 
 def _signal_name(number: int) -> str:
