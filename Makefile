@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 OLDEST_VENV ?= .venv-oldest
+FUZZ_VENV ?= .venv-fuzz
 # The oldest torch the code is tested with: the one pyproject.toml asks for.
 OLDEST_TORCH := 2.13.0
 # What runs on it: whatever calls torch.
@@ -20,7 +21,7 @@ PIP_INSTALL := -m pip install --disable-pip-version-check
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-full test-live test-oldest lint bench gpu-check constraints clean
+.PHONY: help demo test test-full test-live test-oldest fuzz lint bench gpu-check constraints clean
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +43,10 @@ test-live: $(VENV)/.installed-dev ## tests on emulated clusters; as root, with n
 test-oldest: $(OLDEST_VENV)/.installed ## the tests that call torch, on the oldest torch that is supported
 	@$(OLDEST_VENV)/bin/python -m pytest -m "not full and not live" $(OLDEST_TESTS) $(PYTEST_ARGS)
 
+# Of each parser; FUZZ_ONLY="import 'plan file'" for those whose names hold one of these.
+fuzz: $(FUZZ_VENV)/.installed ## coverage-guided attacks on every parser, FUZZ_SECONDS [20] long each
+	@PYTHONPATH=$(CURDIR) $(FUZZ_VENV)/bin/python tests/fuzz.py $(FUZZ_ONLY)
+
 lint: $(VENV)/.installed-dev ## ruff and mypy
 	@$(RUN)/ruff check .
 	@$(RUN)/ruff format --check .
@@ -61,7 +66,7 @@ constraints: $(VENV)/.installed ## write constraints.txt anew: the newest versio
 	@mv $(VENV)/constraints.txt constraints.txt
 
 clean: ## remove the environments and what builds left behind; results stay
-	rm -rf $(VENV) $(OLDEST_VENV) build dist ncclbench.egg-info
+	rm -rf $(VENV) $(OLDEST_VENV) $(FUZZ_VENV) build dist ncclbench.egg-info
 
 # The environments. A marker file in each says that everything was installed, and from which versions.
 
@@ -101,4 +106,12 @@ $(OLDEST_VENV)/.installed: requirements-dev.txt constraints.txt pyproject.toml M
 	$(call make_venv,$(OLDEST_VENV))
 	@grep -vE '^(torch|triton|cuda-|nvidia-cu|nvidia-nccl|nvidia-nv)' constraints.txt > $(OLDEST_VENV)/constraints.txt
 	$(call pip_install,$(OLDEST_VENV),torch==$(OLDEST_TORCH) -e . -r requirements-dev.txt -c $(OLDEST_VENV)/constraints.txt)
+	@touch $@
+
+# What the tests import beside atheris is what is installed for them: no second torch.
+$(FUZZ_VENV)/.installed: $(VENV)/.installed-dev requirements-fuzz.txt
+	$(call make_venv,$(FUZZ_VENV))
+	@$(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' \
+	    > $$($(FUZZ_VENV)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/tests.pth
+	$(call pip_install,$(FUZZ_VENV),-r requirements-fuzz.txt)
 	@touch $@

@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from ncclbench.errors import RequestError
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|min|h)?", re.IGNORECASE)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE | re.ASCII)
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(us|ms|s|m|min|h)?", re.IGNORECASE | re.ASCII)
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%", re.ASCII)
 _FACTORS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _SECONDS = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
@@ -28,7 +29,7 @@ def parse_bytes(text: str, what: str = "size") -> int:
     """
     stripped = text.strip()
     match = _SIZE.fullmatch(stripped)
-    if match is None or not stripped.isascii():
+    if match is None:
         raise RequestError(f"{what} {text!r} is not a size: write bytes like 8, 64K, 1M or 1G")
     value = float(match[1]) * _FACTORS[match[2].upper()]
     if not value < MAX_BYTES:
@@ -65,7 +66,7 @@ def parse_percent(text: str, what: str) -> float:
     Raises:
         RequestError: no percent sign, not a number, not above zero, or above 1000 %.
     """
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text.strip())
+    match = _PERCENT.fullmatch(text.strip())
     if match is None:
         raise RequestError(f"{what} {text!r} is not a percentage: write it like 5%")
     percent = float(match[1])

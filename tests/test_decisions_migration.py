@@ -311,7 +311,9 @@ def test_gloo_beside_itself_decides_nothing(real: Path) -> None:
     assert decision.ok is None
     assert "gloo and gloo#2 stand in" in decision.answer
     assert "decides nothing about NCCL" in decision.answer
-    assert decision.answer.endswith("to settle it: ncclbench sweep --preset migration, on a machine with GPUs")
+    assert decision.answer.endswith(
+        "to settle it: ncclbench sweep --preset migration, on a machine with GPUs"
+    )
 
 
 def test_one_arm_compares_nothing(real: Path) -> None:

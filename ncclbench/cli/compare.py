@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -174,7 +175,7 @@ def command(**params: Any) -> int:
 
 def _file(typed: str | None, option: str) -> Path | None:
     # A link is followed: what it points to is replaced, not the link.
-    return None if typed is None else free_file(Path(typed).resolve(), f"name a file with {option}")
+    return None if typed is None else free_file(Path(os.path.realpath(typed)), f"name a file with {option}")
 
 
 def _words(params: Mapping[str, Any]) -> tuple[list[str], list[str]]:

@@ -57,7 +57,7 @@ _OF_TRIALS = {"--fault", "--victim", "--slow-factor", "--when", "--strategy", "-
 
 
 def _when(text: str, option: str) -> int:
-    found = re.fullmatch(r"step:(\d{1,12})", text)
+    found = re.fullmatch(r"step:([0-9]{1,12})", text)
     if found is None:
         raise RequestError(f"{option} {text!r} is not a step: write it like step:20")
     if int(found[1]) > _LAST_STEP:

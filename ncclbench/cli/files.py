@@ -29,14 +29,14 @@ def free_file(file: Path, mend: str) -> Path:
     """
     from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE, SUMMARY_FILE
 
-    if file.is_dir():
+    if os.path.isdir(file):
         raise RequestError(f"{file} is a folder: {mend}")
-    if file.exists() and not file.is_file():
+    if os.path.exists(file) and not os.path.isfile(file):
         # It would be replaced whole, as a file is.
         raise RequestError(f"{file} is a device or a pipe, no file: {mend}")
     if file.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
         raise RequestError(f"{file} is the name of a run's own file: {mend}")
-    if not file.parent.is_dir():
+    if not os.path.isdir(file.parent):
         raise RequestError(f"there is no folder {file.parent}: make it, or {mend}")
     if not os.access(file.parent, os.W_OK):
         raise RequestError(f"cannot write to {file.parent}: {mend} elsewhere")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -195,7 +196,7 @@ def _free(file: str | None, option: str, mark: bytes, what: str) -> Path | None:
     if file is None:
         return None
     # A link is followed: what it points to is replaced, not the link.
-    path = free_file(Path(file).resolve(), f"name another file with {option}")
+    path = free_file(Path(os.path.realpath(file)), f"name another file with {option}")
     try:
         with path.open("rb") as stream:
             head = stream.read(_HEAD_BYTES)
@@ -214,7 +215,7 @@ def _dumps_in(path: Path) -> Path:
     from ncclbench.store.folder import META_FILE
 
     below = path / FLIGHT_FOLDER
-    return below if (path / META_FILE).is_file() and below.is_dir() else path
+    return below if os.path.isfile(path / META_FILE) and os.path.isdir(below) else path
 
 
 def _of_run(evidence: Evidence, path: Path) -> Evidence:
@@ -260,7 +261,7 @@ def _host_text(hosts: str) -> str:
     """
     file = Path(hosts)
     try:
-        if not file.is_file():
+        if not os.path.isfile(file):
             if "/" in hosts or file.suffix in _HOSTFILES:
                 raise RequestError(f"--hosts: there is no file {hosts}")
             return hosts

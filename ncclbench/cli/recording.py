@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ def why_off(environ: Mapping[str, str]) -> str | None:
     """What keeps torch's flight recorder from recording, and how to mend it; None where it records."""
     for name in _BUFFER_SIZES:
         if value := environ.get(name):
-            is_off = value.strip().removeprefix("-").isdigit() and int(value) <= 0
+            is_off = re.fullmatch(r"-[0-9]+|0+", value.strip()) is not None
             return f"{name}={value} turns torch's flight recorder off: unset it" if is_off else None
     return None
 
@@ -27,7 +29,7 @@ def has_dumps(run: Path) -> bool:
     """Whether flight recorders were kept in a run folder: then its report has something to show."""
     from ncclbench.report.flight.runs import FLIGHT_FOLDER
 
-    return (run / FLIGHT_FOLDER).is_dir()
+    return os.path.isdir(run / FLIGHT_FOLDER)  # a run that no path can name holds none
 
 
 def _checked(typed: Any, name: str) -> bool:

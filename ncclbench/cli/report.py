@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -155,7 +156,7 @@ def _page(out: str | None, runs: Sequence[Run], redact: bool) -> Path:
     name = "report" if len(runs) == 1 else f"report-of-{len(runs)}-runs"
     name += "-redacted.html" if redact else ".html"
     # A link is followed: what it points to is replaced, not the link.
-    page = Path(out).resolve() if out else runs[0].folder / name
+    page = Path(os.path.realpath(out)) if out else runs[0].folder / name
     return free_file(page, "name a file with --out")
 
 

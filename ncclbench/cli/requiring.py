@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, TextIO
@@ -118,7 +119,10 @@ def hold(runs: Sequence[tuple[Run, Sequence[Mapping[str, Any]]]], params: Mappin
         files = [str(file.get("file")) for file in (run.meta.get("imported") or {}).get("files") or ()]
         each = judge_requirements(rows, machine_of(run), requirements, files)
         if len(runs) > 1:
-            each = [replace(one, message=f"{run.folder.resolve().name}: {one.message}") for one in each]
+            each = [
+                replace(one, message=f"{os.path.basename(os.path.realpath(run.folder))}: {one.message}")
+                for one in each
+            ]
         of_runs.append(each)
     judged = [worst(each) for each in zip(*of_runs, strict=True)]
     return Held(judged, overall(judged, params["unclear"]), exit_zero)

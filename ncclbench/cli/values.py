@@ -18,15 +18,18 @@ from ncclbench.units import parse_percent, parse_seconds
 
 Parse = Callable[[str, str], Any]
 
+_WHOLE = re.compile(r"-?[0-9]{1,19}")
+
 
 def whole(least: int, most: int = 1_000_000) -> Parse:
     """A whole number from ``least`` to ``most``."""
 
     def parse(text: str, option: str) -> int:
-        digits = text.strip().removeprefix("-")
-        if not (digits.isascii() and digits.isdigit() and len(digits) < 20):
+        # Read is what was looked at: strip() takes away what int() stumbles over.
+        stripped = text.strip()
+        if not _WHOLE.fullmatch(stripped):
             raise RequestError(f"{option} {text!r} is not a whole number: write it like {max(least, 1)}")
-        number = int(text)
+        number = int(stripped)
         if not least <= number <= most:
             raise RequestError(f"{option} {number} is out of range: take {least} to {most:,}")
         return number
@@ -158,6 +161,8 @@ def path(value: str, option: str) -> str:
     Raises:
         RequestError: it is empty, or not UTF-8 in this locale.
     """
+    if "\0" in value:
+        raise RequestError(f"{option} {value!r} cannot be: no file can be called that")
     if text(value, option) != value:
         raise RequestError(f"{option} holds characters that this locale lacks: set LANG=C.UTF-8")
     return value
@@ -178,7 +183,7 @@ def slow_rank(text: str, option: str) -> tuple[int, float]:
     """A rank and the factor by which it is slowed: ``2:1.9``."""
     rank, colon, factor = text.partition(":")
     times = _factor(factor)
-    if not colon or not rank.isdecimal() or times is None:
+    if not colon or not re.fullmatch(r"[0-9]{1,9}", rank) or times is None:
         raise RequestError(f"{option} {text!r} is not RANK:FACTOR: write it like 2:1.9")
     return int(rank), times
 
@@ -192,7 +197,7 @@ def factor(text: str, option: str) -> float:
 
 
 def _factor(text: str) -> float | None:
-    return float(text) if re.fullmatch(r"\d{1,6}(\.\d{1,6})?", text) and float(text) >= 1 else None
+    return float(text) if re.fullmatch(r"[0-9]{1,6}(\.[0-9]{1,6})?", text) and float(text) >= 1 else None
 
 
 def separated(text: str, option: str) -> list[str]:

@@ -10,8 +10,8 @@ from typing import Any
 from ncclbench.compare.answers import DecisionLine, Word, count_text, some
 from ncclbench.compare.found import Found, StepFound
 from ncclbench.stats.group_costs import leaks
-from ncclbench.stats.group_words import bytes_text, most_groups, what_text
-from ncclbench.units import format_bytes, format_digits
+from ncclbench.stats.group_words import most_groups, what_text
+from ncclbench.units import format_bytes, format_digits, format_memory
 
 Row = Mapping[str, Any]
 
@@ -134,7 +134,7 @@ def _memory(step: StepFound, of: str, base: Row, new: Row) -> Iterator[DecisionL
         if before is None or now is None:
             continue
         much = now > MEMORY_RATIO * before and now - before > MEMORY_BYTES
-        told = f"{bytes_text(now)} a rank, before {bytes_text(before)}"
+        told = f"{format_memory(now)} a rank, before {format_memory(before)}"
         yield DecisionLine(f"{name} of {of}", "against" if much else "for", told, step.name, "memory")
 
 

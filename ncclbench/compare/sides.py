@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -86,7 +87,7 @@ class Opener:
             if why is None:
                 return str(folder)
             passed[why] = passed.get(why, 0) + 1
-        beside = run.folder.resolve().parent
+        beside = Path(os.path.realpath(run.folder)).parent
         reasons = ", ".join(f"{count} {why}" for why, count in passed.items()) or "no run began earlier"
         raise RequestError(f"--baseline last: no good run in {beside} before {run.folder}: {reasons}")
 
@@ -129,7 +130,7 @@ class Opener:
 
     def _find(self, word: str, name: str) -> list[tuple[Run, str | None]]:
         """The runs that a word names, and the arm."""
-        if (path := Path(word)).exists():
+        if os.path.exists(path := Path(word)):
             return [(self._load(path), None)]
         if labelled := _labelled(word):
             return [(self._load(folder), None) for folder in labelled]
@@ -138,7 +139,7 @@ class Opener:
             raise RequestError(
                 f"{name} {word!r} is not a run: no such folder, and no run in {RESULTS}/ has it as label"
             )
-        if not Path(before).exists() and (labelled := _labelled(before)):
+        if not os.path.exists(before) and (labelled := _labelled(before)):
             return [(self._with_arm(folder, arm), arm) for folder in labelled]
         return [(self._with_arm(Path(before), arm), arm)]
 
@@ -150,7 +151,7 @@ class Opener:
         return run
 
     def _load(self, path: Path) -> Run:
-        real = path.resolve()
+        real = Path(os.path.realpath(path))
         if real.name == META_FILE:
             real = real.parent
         if real not in self._runs:
@@ -185,7 +186,7 @@ def _earlier(run: Run) -> list[tuple[Path, dict[str, Any]]]:
     if began is None:
         raise RequestError(f"{run.folder} does not tell when it began: name a baseline with --base")
     found = []
-    for folder, meta in _metas(run.folder.resolve().parent):
+    for folder, meta in _metas(Path(os.path.realpath(run.folder)).parent):
         when = created(meta)
         if when is not None and when < began:
             found.append((when, folder, meta))
@@ -201,7 +202,7 @@ def _labelled(label: str) -> list[Path]:
 def _metas(parent: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Every readable run.json in the folders of a folder; what is damaged is passed over."""
     found = []
-    for path in sorted(parent.glob(f"*/{META_FILE}")) if parent.is_dir() else []:
+    for path in sorted(parent.glob(f"*/{META_FILE}")) if os.path.isdir(parent) else []:
         try:
             found.append((path.parent, read_meta(path)))
         except RequestError:

@@ -110,7 +110,7 @@ def _properties(device: str) -> Any:
 def _driver_version(path: Path = _DRIVER_VERSION) -> str | None:
     """As the kernel module tells it, where NVML does not: the word after "Module"."""
     try:
-        words = path.read_text().splitlines()[0].split()
+        words = path.read_text(errors="replace").splitlines()[0].split()
     except (OSError, IndexError):
         return None
     return next((word for word in words if word.count(".") >= 1 and word[0].isdigit()), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +62,7 @@ def count_gpus(
     for entry in (part.strip() for part in visible.split(",")):
         if entry.startswith("MIG-"):
             return 1 if not chosen else len(chosen)
-        if not (entry.startswith("GPU-") or (entry.isdecimal() and int(entry) < present)):
+        if not (entry.startswith("GPU-") or (re.fullmatch(r"[0-9]{1,6}", entry) and int(entry) < present)):
             break
         chosen.append(entry if entry.startswith("GPU-") else str(int(entry)))
     return 0 if len(set(chosen)) < len(chosen) else min(len(chosen), present)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import resource
 import socket
 from collections.abc import Iterable
@@ -23,6 +24,10 @@ _CPUS = Path("/sys/devices/system/cpu")
 _NODES = Path("/sys/devices/system/node")
 _DMI = Path("/sys/class/dmi/id")
 _NICS = Path("/sys/class/infiniband")
+
+_RANGE = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
+# Linux knows some thousand.
+_MOST_CORES = 1 << 17
 
 
 def host_identity() -> tuple[str, str | None]:
@@ -123,7 +128,10 @@ def cpu_quota(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float | None:
     """
     quotas: list[float] = []
     for line in (_text(proc / "self/cgroup") or "").splitlines():
-        _, controllers, path = line.split(":", 2)
+        _, _, of_number = line.partition(":")
+        controllers, colon, path = of_number.partition(":")
+        if not colon:
+            continue
         if controllers == "":
             read, roots = _quota_v2, [cgroups, cgroups / "unified"]
         elif "cpu" in controllers.split(","):
@@ -142,7 +150,7 @@ def cpu_quota(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> float | None:
 def _quota_v2(folder: Path) -> list[float]:
     with suppress(ValueError):  # not there, or "max": no limit
         quota, period = (_text(folder / "cpu.max") or "").split()
-        return [int(quota) / int(period)]
+        return _cores(int(quota), int(period))
     return []
 
 
@@ -150,8 +158,13 @@ def _quota_v1(folder: Path) -> list[float]:
     with suppress(ValueError):
         quota = int(_text(folder / "cpu.cfs_quota_us") or "")
         period = int(_text(folder / "cpu.cfs_period_us") or "")
-        return [quota / period] if quota > 0 else []
+        return _cores(quota, period)
     return []
+
+
+def _cores(quota_us: int, period_us: int) -> list[float]:
+    """As many as a quota allows; none where there is no such limit."""
+    return [quota_us / period_us] if 0 < quota_us < 1 << 63 and 0 < period_us < 1 << 63 else []
 
 
 def physical_cores(cores: Iterable[int], cpus: Path = _CPUS) -> int:
@@ -165,11 +178,18 @@ def format_ranges(numbers: Iterable[int]) -> str:
 
 
 def parse_ranges(text: str) -> set[int]:
-    """Inverse of ``format_ranges``."""
+    """Inverse of ``format_ranges``; empty for what is no such list, or names more than any machine has."""
     numbers: set[int] = set()
+    left = _MOST_CORES
     for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        numbers |= set(range(int(first), int(last or first) + 1))
+        found = _RANGE.fullmatch(part)
+        if found is None:
+            return set()
+        listed = range(int(found[1]), int(found[2] or found[1]) + 1)
+        left -= len(listed)
+        if left < 0:
+            return set()
+        numbers |= set(listed)
     return numbers
 
 

@@ -25,6 +25,7 @@ _PORT_COUNTERS = (
 )
 # Under net/<interface>/statistics/.
 _INTERFACE_COUNTERS = ("rx_errors", "tx_errors", "rx_dropped", "tx_dropped")
+_LONGEST_NUMBER = 21
 _PCI_ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-9a-f]")
 
 
@@ -85,7 +86,7 @@ def _rdma_ports(sys: Path) -> Iterator[dict[str, Any]]:
     for name, port in _ports(sys):
         device = port.parent.parent
         # "400 Gb/sec (4X NDR)", "4: ACTIVE"
-        rate = re.match(r"[\d.]+", text(port / "rate") or "")
+        rate = re.match(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", text(port / "rate") or "")
         yield {
             "name": name,
             "rdma": True,
@@ -150,7 +151,8 @@ def _numbers(folder: Path, names: tuple[str, ...]) -> dict[str, int]:
 
 def _number(path: Path) -> int | None:
     try:
-        return int(text(path) or "")
+        # Counters have 64 bits; what is longer is none.
+        return int((text(path) or "")[:_LONGEST_NUMBER])
     except ValueError:
         return None
 
@@ -161,4 +163,7 @@ def _known(entry: dict[str, Any]) -> dict[str, Any]:
 
 def _natural(name: str) -> list[tuple[int, str]]:
     """Sorts mlx5_10 after mlx5_9."""
-    return [(int(part), "") if part.isdecimal() else (-1, part) for part in re.split(r"(\d+)", name)]
+    return [
+        (int(part), "") if part.isascii() and part.isdecimal() else (-1, part)
+        for part in re.split(r"([0-9]{1,18})", name)
+    ]

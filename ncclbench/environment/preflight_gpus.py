@@ -53,7 +53,7 @@ def _gpu_identity(rank: Description) -> Any:
 
 
 def _too_old(nccl: Any) -> bool:
-    match = re.match(r"(\d+)\.(\d+)", str(nccl))
+    match = re.match(r"([0-9]{1,6})\.([0-9]{1,6})", str(nccl))
     return match is None or (int(match[1]), int(match[2])) < SHARED_GPU_NCCL
 
 

@@ -10,7 +10,7 @@ from ncclbench.flight.model import GroupStatus, Operation
 from ncclbench.flight.pool import Pool, cleaned
 
 MOST_RANKS = 1 << 20
-_LISTED = re.compile(r"\[?[\d,\s]*\]?")
+_LISTED = re.compile(r"\[?[0-9,\s]*\]?")
 
 
 class Members:
@@ -90,7 +90,7 @@ def _counts(status: Any, name_of: Mapping[str, str]) -> dict[str, tuple[int | No
 
 def _count(said: Any) -> int | None:
     """A sequence number; -1, which stands for none yet and for not looked at, is None."""
-    if isinstance(said, str) and re.fullmatch(r"\d{1,18}", said):
+    if isinstance(said, str) and re.fullmatch(r"[0-9]{1,18}", said):
         return int(said)
     return said if type(said) is int and 0 <= said < 1 << 63 else None
 

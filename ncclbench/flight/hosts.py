@@ -16,11 +16,11 @@ _MOST_LETTERS = 32 << 20
 
 _NAME = re.compile(r"[A-Za-z0-9_.\-]+")
 _PART = re.compile(r"([A-Za-z0-9_.\-]*)(?:\[([0-9,\-]*)\])?")
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
-_SLOTS = re.compile(r"slots?\s*=\s*(\d{1,7})", re.IGNORECASE)
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_SLOTS = re.compile(r"slots?\s*=\s*([0-9]{1,7})", re.IGNORECASE)
 _OPTION = re.compile(r"[a-z_\-]+\s*=\s*[^\s,]+", re.IGNORECASE)
 # MPICH's way to write slots.
-_COLON = re.compile(r"([^\s:\[\]]+(?:\[[0-9,\-]*\])?):(\d{1,7})")
+_COLON = re.compile(r"([^\s:\[\]]+(?:\[[0-9,\-]*\])?):([0-9]{1,7})")
 
 
 def parse_hosts(text: str, ranks_per_host: int) -> dict[int, str]:

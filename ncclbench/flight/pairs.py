@@ -16,7 +16,7 @@ from ncclbench.flight.join import Group, is_done
 from ncclbench.flight.model import Operation
 
 # "send 0->1" and "recv 1<-0" on rank 1; ranks are those in the group, "?" any.
-_PEERS = re.compile(r"(send|recv)\D*(\d+)\s*(->|<-)\s*(\d+)")
+_PEERS = re.compile(r"(send|recv)\D*([0-9]{1,7})\s*(->|<-)\s*([0-9]{1,7})")
 
 Pair = tuple[int, int]
 

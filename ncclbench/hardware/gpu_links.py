@@ -40,7 +40,7 @@ def _of_host(topology: Any) -> GpuLinks | None:
         return None
     rows = [str(line).split() for line in lines]
     between = {word for at, row in enumerate(rows) for to, word in enumerate(row) if to != at}
-    counts = {int(match[1]) if (match := re.fullmatch(r"NV(\d+)", word)) else 0 for word in between}
+    counts = {int(match[1]) if (match := re.fullmatch(r"NV([0-9]{1,4})", word)) else 0 for word in between}
     return GpuLinks(
         gpus=len(lines),
         switched=all("NVSwitch" in remote for remote in remotes),

@@ -24,7 +24,7 @@ _FORM = re.compile(
     r"(?P<op>[A-Za-z_0-9]+)?\s*(?:@\s*(?P<size>[^\s:<>=]+))?\s*(?::\s*(?P<metric>[A-Za-z]+))?\s*"
     r"(?P<relation>>=|<=|=>|=<|==|=|>|<|≥|≤)\s*(?P<bound>.*)"
 )
-_BOUND = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>%\s*peak|%|[A-Za-zµ/]*)")
+_BOUND = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<unit>%\s*peak|%|[A-Za-zµ/]*)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def check_file(path: Path) -> None:
     except ValueError:  # a NUL in it
         raise RequestError(f"cannot read {str(path)!r}: no file can be called that") from None
     if stat.S_ISDIR(found.st_mode):
-        is_run = (path / META_FILE).exists()
+        is_run = os.path.exists(path / META_FILE)
         mend = (
             f"it is a run already, see it with ncclbench report {path}" if is_run else "name the files in it"
         )

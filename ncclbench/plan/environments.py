@@ -52,9 +52,9 @@ def parse_environment(text: str, name: str = "--arm-env") -> tuple[str, ArmEnvir
         raise RequestError(f"{name} {text!r}: write NAME=PATH, and @NAME behind a backend in --arms")
     # Not resolved: a Python that is a link knows by its own name which environment it belongs to.
     path = Path(os.path.abspath(os.path.expanduser(given)))
-    if path.is_dir():
+    if os.path.isdir(path):
         return label, _libraries(path, f"{name} {text!r}")
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise RequestError(f"{name} {text!r}: there is no {path} on {os.uname().nodename}")
     if not os.access(path, os.X_OK):
         raise RequestError(

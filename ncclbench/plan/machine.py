@@ -152,7 +152,7 @@ def last_level_cache_bytes(caches: Path = _CACHES) -> int:
     sizes = []
     for path in caches.glob("index*/size"):
         try:
-            sizes.append(parse_bytes(path.read_text()))
+            sizes.append(parse_bytes(path.read_text(errors="replace")))
         except (OSError, RequestError):
             continue
     return max(sizes, default=DEFAULT_CACHE_BYTES)

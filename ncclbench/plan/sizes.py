@@ -85,7 +85,8 @@ def _by_step(low: int, high: int, step: int) -> tuple[int, ...]:
 
 def _by_factor(low: int, high: int, text: str) -> tuple[int, ...]:
     name = "-f/--step-factor"
-    if not _FACTOR.fullmatch(text.strip()):
+    text = text.strip()
+    if not _FACTOR.fullmatch(text):
         raise RequestError(f"{name} {text!r} is not a number: write it like 2 or 1.5")
     factor = float(text)
     if factor <= 1:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ _MOST_MADE = 20_000
 _MOST_FILE_BYTES = 16 << 20
 _LONGEST_SHOWN = 80
 
-_SHAPE = re.compile(r"(\d{1,12}(?:x\d{1,12})+)(?:\s+(\S+))?", re.IGNORECASE)
+_SHAPE = re.compile(r"([0-9]{1,12}(?:x[0-9]{1,12})+)(?:\s+(\S+))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,7 @@ def parse_weights(text: str, option: str) -> list[int]:
         return split_weights(parse_bytes(text, option))
     except RequestError as error:
         if not _exists(text):
-            if re.match(r"[\d.]", text.strip()) and len(text) <= _LONGEST_SHOWN:
+            if re.match(r"[0-9.]", text.strip()) and len(text) <= _LONGEST_SHOWN:
                 raise
             raise RequestError(
                 f"{option} {_quoted(text)} is neither a size nor a file: write bytes like 1G, or name a file"
@@ -99,7 +100,7 @@ def _exists(name: str) -> bool:
 
 def _read(path: Path, option: str) -> list[int]:
     try:
-        if not path.is_file():
+        if not os.path.isfile(path):
             raise RequestError(f"{option} {path} is no file: name one with a size or shape a line")
         with path.open("rb") as file:
             # Its size is not asked for: files of /proc have none.

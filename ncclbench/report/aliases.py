@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from functools import cached_property
@@ -108,7 +109,7 @@ class Aliases:
     def know_run(self, folder: Path) -> str:
         """Learn the folder of a run, the next one; what it is called instead."""
         alias = self._next("run")
-        whole = str(folder.resolve())
+        whole = os.path.realpath(folder)
         for path in (str(folder), whole):
             if len(path) >= _SHORTEST_PATH:
                 self._paths[path] = alias

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 import secrets
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -275,7 +276,7 @@ def _own(name: str) -> str:
 
 def _labels(runs: list[Run]) -> list[str]:
     """A label per run, unique: its own, else its folder's name; equal ones get a number."""
-    plain = [str(run.meta.get("label") or run.folder.resolve().name) for run in runs]
+    plain = [str(run.meta.get("label") or os.path.basename(os.path.realpath(run.folder))) for run in runs]
     seen: Counter[str] = Counter()
     labels = []
     for label in plain:

@@ -64,7 +64,7 @@ class P2p:
         return not (self.rows or self.first_calls or self.ordering or self.peers or self.semantics)
 
 
-def p2pof_kind(results: Sequence[Result], share_gpu: bool = False) -> P2p:
+def p2p_of(results: Sequence[Result], share_gpu: bool = False) -> P2p:
     """All that the lines of a run come to; of ranks that share a GPU without bandwidth."""
     ways, cells = of_kind(results, WayTimes), of_kind(results, OrderingCell)
     peers, checks = of_kind(results, PeerTimes), of_kind(results, SemanticsCheck)

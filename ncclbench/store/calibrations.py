@@ -14,6 +14,7 @@ import msgspec
 import platformdirs
 
 from ncclbench.errors import MeasurementError
+from ncclbench.store.files import plain_file
 from ncclbench.writing import write_whole
 
 CALIBRATION_SCHEMA = 1
@@ -147,7 +148,8 @@ def _read(
     """Those of the files that are calibrations of these ranks and backend on a host."""
     for path in paths:
         try:
-            document = json.loads(path.read_bytes(), parse_constant=_refuse)
+            with plain_file(path) as file:
+                document = json.loads(file.read(), parse_constant=_refuse)
             _check(document, path)
         except FileNotFoundError:
             continue

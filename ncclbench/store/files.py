@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
+import stat
 from pathlib import Path
+from typing import BinaryIO
 
 from ncclbench.errors import WriteRefused
 
@@ -21,12 +24,26 @@ _START = 4096
 def kind_of_run(path: Path) -> str | None:
     """Which command filled the folder, as its run.json tells: "sweep", "import"; None where it holds none."""
     try:
-        with (path / META_FILE).open("rb") as file:
+        with plain_file(path / META_FILE) as file:
             start = file.read(_START)
-    except OSError:
+    except (OSError, ValueError):
         return None
     found = re.search(rb'"kind":\s*"(\w+)"', start)
     return found[1].decode() if found else "sweep"
+
+
+def plain_file(path: Path) -> BinaryIO:
+    """A file opened for reading, if it is one: opening a pipe would wait for who writes to it.
+
+    Raises:
+        OSError: it cannot be opened.
+        ValueError: it is a device, a pipe or a folder; or no file can be called so.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise ValueError("it is a device, a pipe or a folder")
+    return open(descriptor, "rb")
 
 
 def disk_error(path: Path, error: OSError) -> WriteRefused:

@@ -60,7 +60,7 @@ class RunFolder:
             FileExistsError: it must be new, and something is there.
             RequestError: it already holds a run, is in use, is no folder or cannot be written.
         """
-        is_new = must_be_new or not path.exists()
+        is_new = must_be_new or not os.path.lexists(path)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(exist_ok=not must_be_new)
@@ -73,7 +73,7 @@ class RunFolder:
         folder = cls(path)
         folder._is_ours = is_new
         for name in (META_FILE, SAMPLES_FILE):
-            if (path / name).exists():
+            if os.path.lexists(path / name):
                 folder.close()
                 kind = kind_of_run(path) or "sweep"
                 go_on = f"continue it with --resume {path}"
@@ -93,7 +93,7 @@ class RunFolder:
         Raises:
             RequestError: there is no run, it is in use, or it cannot be written.
         """
-        if not (path / META_FILE).is_file():
+        if not os.path.isfile(path / META_FILE):
             raise RequestError(f"{path} holds no run: there is no {META_FILE} in it")
         return cls(path)
 
@@ -158,7 +158,9 @@ def _locked(folder: Path) -> int:
         os.ftruncate(lock, 0)
         os.pwrite(lock, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
     except OSError as error:
-        holder = os.pread(lock, 300, 0).decode(errors="replace").strip()
+        holder = ""
+        with contextlib.suppress(OSError):  # no file, but a pipe
+            holder = os.pread(lock, 300, 0).decode(errors="replace").strip()
         os.close(lock)
         if error.errno in _HELD_BY_OTHERS:
             raise RequestError(f"{folder} is in use by {holder or 'another process'}") from None

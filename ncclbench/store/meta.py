@@ -16,6 +16,7 @@ import msgspec
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup
 from ncclbench.plan.model import PLAN_SCHEMA, Case, Plan
+from ncclbench.store.files import plain_file
 from ncclbench.store.model import RUN_SCHEMA
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
@@ -26,6 +27,8 @@ from ncclbench.tables.topologies import WORLD
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 
+# Half a million cases, or the environment of some ten thousand ranks.
+_MOST_BYTES = 256 << 20
 # Above every size and count that a plan can hold, and small enough to divide.
 _LARGEST = 1 << 62
 
@@ -144,7 +147,10 @@ def read_json(path: Path, what: str) -> Any:
         RequestError: it cannot be read, or holds anything else.
     """
     try:
-        content = path.read_bytes()
+        with plain_file(path) as file:
+            content = file.read(_MOST_BYTES + 1)
+        if len(content) > _MOST_BYTES:
+            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
         found = json.loads(content, parse_constant=_finite, parse_float=_finite)
         if b"\\u" in content:  # what is escaped may be half a character, which no output can hold
             json.dumps(found, ensure_ascii=False).encode()

@@ -66,7 +66,7 @@ def load_run(path: Path) -> Run:
     plan = read_plan(meta, meta_path)
     run = Run(folder=meta_path.parent, meta=meta, plan=plan)
     samples_path = meta_path.with_name(SAMPLES_FILE)
-    if os.path.exists(samples_path):
+    if os.path.lexists(samples_path):
         _Collector(run).read(samples_path)
     if meta.get("status") == "running" and _is_unlocked(run.folder):
         run.problems.append(ENDED_SILENTLY)
@@ -80,7 +80,7 @@ def _is_unlocked(folder: Path) -> bool:
     holds it itself would lose it here: it reads its run only once the end stands in run.json.
     """
     try:
-        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_CLOEXEC)
+        lock = os.open(folder / LOCK_FILE, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:

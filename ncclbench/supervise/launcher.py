@@ -13,10 +13,10 @@ import subprocess
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import product
 from typing import Literal
 
 from ncclbench.errors import RequestError
+from ncclbench.flight.hosts import expand
 
 Launcher = Literal["none", "torchrun", "srun", "mpirun", "env"]
 Variables = Mapping[str, str]
@@ -27,8 +27,6 @@ DEFAULT_PORT = 29500
 # slurm.h, SLURM_MAX_NORMAL_STEP_ID: batch scripts, interactive shells (salloc) and the external step
 # have numbers above it, though they carry all of a step's variables.
 LAST_NORMAL_STEP = 0xFFFFFFF0
-# One entry of Slurm's node list: commas separate hosts outside brackets and ranges inside them.
-_NODES = r"(?:[^,\[\]]|\[[^\[\]]*\])+"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,40 +84,22 @@ def expand_nodelist(text: str) -> list[str]:
     Raises:
         RequestError: not a node list.
     """
-    if re.fullmatch(rf"{_NODES}(?:,{_NODES})*", text) is None:
-        raise _bad_nodelist(text)
-    hosts: list[str] = []
-    for item in re.findall(_NODES, text):
-        pieces = re.split(r"\[([^\]]*)\]", item)  # literal, ranges, literal, ranges, ..., literal
-        choices = [_numbers(piece) if index % 2 else [piece] for index, piece in enumerate(pieces)]
-        hosts += map("".join, product(*choices))
+    try:
+        hosts = expand(text)
+    except RequestError:
+        hosts = []
     if not hosts:
-        raise _bad_nodelist(text)
+        raise RequestError(f"srun's node list {text!r} is not understood: export MASTER_ADDR before srun")
     return hosts
-
-
-def _numbers(ranges: str) -> list[str]:
-    """``08-10,3`` is 08, 09, 10, 3: as wide as the first number is written."""
-    numbers = []
-    for part in ranges.split(","):
-        match = re.fullmatch(r"(\d+)(?:-(\d+))?", part)
-        if match is None:
-            raise _bad_nodelist(f"[{ranges}]")
-        first, last = match[1], match[2] or match[1]
-        numbers += [f"{number:0{len(first)}d}" for number in range(int(first), int(last) + 1)]
-    return numbers
-
-
-def _bad_nodelist(text: str) -> RequestError:
-    return RequestError(f"srun's node list {text!r} is not understood: export MASTER_ADDR before srun")
 
 
 def _tasks_on_node(text: str, node: int) -> int | None:
     """The entry of node number ``node`` in Slurm's ``2(x3),1``: 2, 2, 2, 1; None where there is none."""
-    counts: list[int] = []
-    for match in re.finditer(r"(\d+)(?:\(x(\d+)\))?", text):
-        counts += [int(match[1])] * int(match[2] or 1)
-    return counts[node] if node < len(counts) else None
+    for match in re.finditer(r"([0-9]{1,9})(?:\(x([0-9]{1,9})\))?", text):
+        node -= int(match[2] or 1)
+        if node < 0:
+            return int(match[1])
+    return None
 
 
 def _torchrun(environ: Variables) -> Seat | None:

@@ -239,7 +239,7 @@ def _lines(path: Path) -> list[str]:
     try:
         # Before it is opened: opening a pipe waits for who writes to it. Unlike Path's, it never raises.
         if os.path.exists(path) and not os.path.isfile(path):
-            what = "folder" if path.is_dir() else "device or a pipe"
+            what = "folder" if os.path.isdir(path) else "device or a pipe"
             raise RequestError(f"{path} is a {what}: name a file with a group a line")
         with path.open("rb") as file:
             # Its size is not asked for: files of /proc have none.

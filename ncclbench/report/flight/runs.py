@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -22,7 +23,7 @@ def flights_of(runs: Sequence[Run]) -> list[Flight | None]:
 
 def _flight_of(run: Run) -> Flight | None:
     folder = run.folder / FLIGHT_FOLDER
-    if not folder.is_dir():
+    if not os.path.isdir(folder):
         return None
     # Only here: most runs leave no dumps.
     from ncclbench.flight.dumps import read
