@@ -11,7 +11,8 @@ from typing import Any
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import SectionedCommand, option, under
+from ncclbench.cli.cases import Cases, CasesCommand, cases_of, cases_option
+from ncclbench.cli.declaring import option, typed_options, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.jobs import rank_count, typed_command
 from ncclbench.cli.options import (
@@ -21,7 +22,6 @@ from ncclbench.cli.options import (
     launch_options,
     method_from,
     method_options,
-    selection_from,
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
@@ -61,9 +61,10 @@ _out_option = under(
 
 @click.command(
     "plan",
-    cls=SectionedCommand,
+    cls=CasesCommand,
     epilog="Example: ncclbench plan --backends nccl2,nccl-legacy --world-size 64 --nproc-per-node 8",
 )
+@cases_option
 @selection_options
 @arm_options
 @method_options
@@ -71,7 +72,8 @@ _out_option = under(
 @launch_options
 @_out_option
 @json_option
-def command(**params: Any) -> int:
+@click.pass_context
+def command(ctx: click.Context, /, **params: Any) -> int:
     """Show what a sweep with these options would run: cases, time, memory, and the smallest effect it finds.
 
     Nothing is measured. Times and effects come from this machine's calibration (ncclbench calibrate).
@@ -82,7 +84,9 @@ def command(**params: Any) -> int:
 
     file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
     hosts = _hosts(params)
-    plan = _plan(params, hosts)
+    cases = cases_of(params, typed_options(ctx), hosts.nranks)
+    plan = _plan(params, hosts, cases)
+    cases.tell()
     base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
     calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
     told = forecast(plan, calibration)
@@ -107,6 +111,7 @@ def command(**params: Any) -> int:
                     "hosts": -(-plan.nranks // hosts.local_ranks),
                     "machine": hosts.machine.to_json(),
                     "file": file,
+                    "cases_from": cases.came_from.get("cases_from"),
                     "family": told.family,
                     "calibration": _source(calibration),
                 },
@@ -166,14 +171,14 @@ def _hosts(params: Mapping[str, Any]) -> _Hosts:
     return _Hosts(machine, params["machine"] is None, nranks, min(local_ranks, nranks))
 
 
-def _plan(params: Mapping[str, Any], hosts: _Hosts) -> Plan:
+def _plan(params: Mapping[str, Any], hosts: _Hosts, cases: Cases) -> Plan:
     """Where nothing says what machine it is, a plan for GPUs can be made where there are none."""
     arms = arms_from(params, hosts.machine.device)
     device: Device = hosts.machine.device
     if hosts.is_here and any(find_backend(arm.backend).device == "cuda" for arm in arms):
         device = "cuda"
     return build_plan(
-        selection_from(params),
+        cases.selections,
         arms,
         nranks=hosts.nranks,
         local_ranks=hosts.local_ranks,

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncclbench.cli.declaring import SectionedCommand, typed_options
+from ncclbench.cli.cases import CasesCommand, cases_of, cases_option
+from ncclbench.cli.declaring import typed_options
 from ncclbench.cli.files import new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
@@ -24,7 +25,6 @@ from ncclbench.cli.options import (
     method_from,
     method_options,
     run_options,
-    selection_from,
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
@@ -68,10 +68,11 @@ _BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", 
 
 @click.command(
     "sweep",
-    cls=SectionedCommand,
+    cls=CasesCommand,
     epilog="Example: ncclbench sweep --ops all_reduce,broadcast -b 8 -e 64M",
 )
 @plan_option
+@cases_option
 @selection_options
 @arm_options
 @method_options
@@ -93,17 +94,20 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         if beside:
             raise RequestError(f"--plan says what is measured and how: leave {', '.join(beside)} away")
     seat = find_seat(os.environ, params["nproc_per_node"])
-    # Under a launcher hosts are known once the others are met; what else is wrong is said before.
-    plan = _plan(params, seat) if params["resume"] is None and (seat is None or not params["plan"]) else None
+    # Under a launcher hosts are known once the others are met, and files are rank 0's; what else is wrong
+    # is said before.
+    is_read = bool(params["plan"] or params["cases_from"])
+    typed = typed_options(ctx)
+    plan = _plan(params, typed, seat) if params["resume"] is None and (seat is None or not is_read) else None
     # What is wrong with the run or its folder is said before anything starts; under a launcher the
     # others are met first, so that all of them end with the same code.
     work = _prepare(plan, seat, params) if seat is None else None
 
     def lead(job: Job) -> int:
         placed = plan
-        if params["plan"] or (plan is not None and plan.groups):
-            placed = _plan(params, seat, job.placement())
-        return _lead(job, work or _prepare(placed, seat, params), params)
+        if is_read or (plan is not None and plan.groups):
+            placed = _plan(params, typed, seat, job.placement())
+        return _lead(job, work or _prepare(placed, seat, params), params, typed)
 
     nranks = work.plan.nranks if work else 0
     try:
@@ -162,14 +166,16 @@ def _check_world(former: Run, seat: Seat | None) -> None:
         raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
 
 
-def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | None = None) -> Plan:
+def _plan(
+    params: Mapping[str, Any], typed: Sequence[str], seat: Seat | None, placement: Placement | None = None
+) -> Plan:
     if params["plan"] is not None:
         return plan_from_file(Path(params["plan"]), seat, params["nproc_per_node"], placement)
     machine: Device = "cuda" if count_gpus() else "cpu"
     arms = arms_from(params, machine)
     nranks = rank_count(seat, params["nproc_per_node"])
     return build_plan(
-        selection_from(params),
+        cases_of(params, typed, nranks).selections,
         arms,
         nranks=nranks,
         local_ranks=seat.local_size if seat is not None else nranks,
@@ -179,7 +185,7 @@ def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | N
     )
 
 
-def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
+def _lead(job: Job, work: _Work, params: Mapping[str, Any], typed: Sequence[str]) -> int:
     """Rank 0: measure, then write and show what came of it, also when it ended early."""
     from ncclbench.supervise.attempts import Description, new_meta
     from ncclbench.supervise.session import Session
@@ -187,7 +193,7 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        came_from = {"plan_file": Path(params["plan"]).name} if params["plan"] is not None else {}
+        came_from = _came_from(params, typed, work.plan.nranks)
         description = Description(typed_command(), params["label"], datetime.now(UTC))
         meta = new_meta("sweep", work.plan, description, **came_from)
     else:
@@ -211,6 +217,15 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
         finally:
             listener.ended()
         return _conclude(folder.path, ended, params)
+
+
+def _came_from(params: Mapping[str, Any], typed: Sequence[str], nranks: int) -> dict[str, Any]:
+    """What run.json says of where the cases came from; what was left out of dumps is said to people too."""
+    if params["plan"] is not None:
+        return {"plan_file": Path(params["plan"]).name}
+    cases = cases_of(params, typed, nranks)
+    cases.tell()
+    return cases.came_from
 
 
 def lacks_units(run: Run) -> bool:
@@ -289,6 +304,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                     "arms": run.meta.get("arms", {}),
                     "fits": [fit.to_json() for fit in run_fits(run)],
                     "comparisons": comparisons,
+                    "cases_from": run.meta.get("cases_from"),
                     **held.to_json(),
                     "preflight": run.meta.get("preflight", []),
                     "problems": run.problems,
