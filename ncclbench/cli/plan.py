@@ -91,10 +91,11 @@ def command(ctx: click.Context, /, **params: Any) -> int:
     calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
     told = forecast(plan, calibration)
     message = conclusion(plan, told, calibration)
+    dumps = cases.came_from.get("cases_from")
     if file is not None:
         from ncclbench.store.plans import write_plan
 
-        write_plan(file, plan, hosts.machine, hosts.local_ranks, typed_command())
+        write_plan(file, plan, hosts.machine, hosts.local_ranks, typed_command(), dumps)
         message += f"; run it with ncclbench sweep --plan {file}"
     if params["as_json"]:
         emit_json(
@@ -111,7 +112,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
                     "hosts": -(-plan.nranks // hosts.local_ranks),
                     "machine": hosts.machine.to_json(),
                     "file": file,
-                    "cases_from": cases.came_from.get("cases_from"),
+                    "cases_from": dumps,
                     "family": told.family,
                     "calibration": _source(calibration),
                 },

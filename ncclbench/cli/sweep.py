@@ -28,7 +28,7 @@ from ncclbench.cli.options import (
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.planned import plan_from_file, plan_option
+from ncclbench.cli.planned import plan_from_file, plan_option, source_of_plan
 from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
 from ncclbench.environment.gpu import count_gpus
@@ -222,7 +222,7 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any], typed: Sequence[str]
 def _came_from(params: Mapping[str, Any], typed: Sequence[str], nranks: int) -> dict[str, Any]:
     """What run.json says of where the cases came from; what was left out of dumps is said to people too."""
     if params["plan"] is not None:
-        return {"plan_file": Path(params["plan"]).name}
+        return source_of_plan(Path(params["plan"]))
     cases = cases_of(params, typed, nranks)
     cases.tell()
     return cases.came_from

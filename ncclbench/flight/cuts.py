@@ -68,7 +68,7 @@ class Team:
                 return f"{PREFIX}{self.name}: its members are not all known: give the dumps of all ranks"
             ranks = rank_ranges(self.groups[0])
             return (
-                f"{PREFIX}{self.name}: its group of ranks {ranks} is of a job of {job_ranks} ranks, here are "
+                f"{PREFIX}{self.name}: its group of {ranks} is of a job of {job_ranks} ranks, here are "
                 f"{place.nranks}: --topologies world measures its calls on these"
             )
 

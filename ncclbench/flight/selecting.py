@@ -18,7 +18,7 @@ from ncclbench.flight.join import join
 from ncclbench.names import unknown
 from ncclbench.plan.build import Selection
 from ncclbench.tables.topologies import Cut
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, rank_ranges
 
 # More distinct calls than that nobody reads, and a mixture of experts has thousands.
 MOST_CALLS = 64
@@ -36,6 +36,7 @@ class Job:
         nranks: its world size, as far as known.
         files: name and SHA-256 of each file, in order.
         nrefused: files, or parts of them, that were not read; ``first_refused``: the first, and why.
+        missing: ranks of which there is no dump, as far as known.
     """
 
     teams: tuple[Team, ...]
@@ -43,6 +44,7 @@ class Job:
     files: tuple[tuple[str, str], ...]
     nrefused: int
     first_refused: str | None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,8 @@ def read_job(paths: Sequence[Path]) -> Job:
         nranks,
         tuple(files),
         len(evidence.refused),
-        f"{first.source} {first.reason}" if first else None,
+        f"{Path(first.source).name} {first.reason}" if first else None,
+        joined.missing,
     )
 
 
@@ -109,7 +112,7 @@ class Filter:
         if self.ops is not None and call.op not in self.ops:
             return False
         if not call.nbytes:
-            return True
+            return self.dtypes is None and self.min_bytes is None
         return (
             (self.dtypes is None or call.dtype in self.dtypes)
             and (self.min_bytes is None or call.nbytes >= self.min_bytes)
@@ -157,6 +160,11 @@ def take(job: Job, wanted: Filter, form: Selection, nranks: int) -> Taken:
     if len(others) > len(told):
         count = sum(others.values()) - sum(count for _, count in told)
         left.append(f"{_calls(count)} of {len(others) - len(told)} more kinds that are no cases")
+    if job.missing:
+        left.append(
+            f"what {rank_ranges(job.missing)} called, of whom there is no dump: the size of the job and its "
+            "groups are as far as the others tell"
+        )
     if job.first_refused is not None:
         more = f", and {job.nrefused - 1} more" if job.nrefused > 1 else ""
         left.append(f"a file that was not read: {job.first_refused}{more}")
