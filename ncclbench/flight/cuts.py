@@ -34,14 +34,16 @@ class Team:
         calls: how often each call was made in one of them.
         others: calls of which no case is made.
         is_world: it is one group of all ranks of the job.
+        ranks: members of any of its groups.
     """
 
     name: str
     words: str
-    groups: Groups
+    groups: list[tuple[int, ...]]
     calls: Counter[Call] = field(default_factory=Counter)
     others: Counter[NoCase] = field(default_factory=Counter)
     is_world: bool = False
+    ranks: set[int] = field(default_factory=set)
 
     @property
     def nbytes(self) -> int:
@@ -102,19 +104,21 @@ def teams_of(joined: Joined, job_ranks: int) -> list[Team]:
             continue
         beside = _beside(teams, group, members, calls)
         if beside is not None:
-            beside.groups += (members,)
+            beside.groups.append(members)
+            beside.ranks.update(members)
             # At the same time: one of them tells how often.
             beside.calls |= calls
             beside.others += others
             continue
         name = _name(group, names)
-        made = Team(name, group.words, (members,) if members else (), calls, others)
+        made = Team(name, group.words, [members] if members else [], calls, others)
+        made.ranks.update(members)
         made.is_world = members == tuple(range(job_ranks))
         teams.append(made)
         if members:
             by_members[members] = made
     for team in teams:
-        team.groups = tuple(sorted(team.groups))
+        team.groups.sort()
     return sorted(teams, key=lambda team: -team.nbytes)
 
 
@@ -128,12 +132,7 @@ def _beside(
         is_one = team.words == group.words and (
             group.words not in _NAMELESS or team.calls.keys() == calls.keys()
         )
-        if (
-            is_one
-            and team.groups
-            and len(team.groups[0]) == len(members)
-            and not any(set(members).intersection(other) for other in team.groups)
-        ):
+        if is_one and team.groups and len(team.groups[0]) == len(members) and team.ranks.isdisjoint(members):
             return team
     return None
 
