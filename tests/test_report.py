@@ -58,8 +58,8 @@ def test_page_and_navigation_hold_every_panel_that_has_something_to_show() -> No
     page = page_of(run)
     # Nothing was required, compared with another run, imported or searched, made to fail, or of another kind.
     absent = ("requirements", "compared", "imported", "suspects", "links", "drill")
-    # Its one group has all ranks, and its arms no settings.
-    kinds = ("overlap", "p2p", "transport", "group-costs", "groups", "settings")
+    # Its one group has all ranks, its arms have no settings, and its cases come from no job.
+    kinds = ("overlap", "p2p", "transport", "group-costs", "groups", "settings", "calls")
     flight = ("flight", "flight-timeline", "flight-ranks")
     expected = [name for name in PANELS if name not in (*absent, *kinds, *flight)]
     assert set(expected) <= page.ids()

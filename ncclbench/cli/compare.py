@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import Decorator, SectionedCommand, SectionOption, option, under
+from ncclbench.cli.declaring import SeveralCommand, option, several_option, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.options import (
     exit_zero_option,
@@ -31,43 +31,10 @@ if TYPE_CHECKING:
     from ncclbench.report.redact import Redactor
 
 _SIDES = "What is compared"
-_SEVERAL = ("--base", "--new")
 
 
-class _Sides(SectionedCommand):
-    """A command whose ``--base`` and ``--new`` take all words up to the next option."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        return super().parse_args(ctx, list(_repeated(args)))
-
-
-def _repeated(args: Sequence[str]) -> Iterator[str]:
-    """``--base A B`` as click takes it: ``--base A --base B``."""
-    name, taken = None, 0
-    for word in args:
-        if word.startswith("-") and len(word) > 1:
-            option_name, equals, _ = word.partition("=")
-            name, taken = (option_name, int(bool(equals))) if option_name in _SEVERAL else (None, 0)
-            yield word
-        elif name is None:
-            yield word
-        else:
-            # The first word belongs to the option that stands before it.
-            yield from ([word] if taken == 0 else [name, word])
-            taken += 1
-
-
-def _runs_option(name: str, text: str) -> Decorator[Any]:
-    """An option that takes several runs, and may be repeated."""
-    return click.option(
-        name,
-        cls=SectionOption,
-        section=_SIDES,
-        metavar="RUN...",
-        multiple=True,
-        help=text,
-        callback=lambda ctx, parameter, words: [values.path(word, name) for word in words],
-    )
+class _Sides(SeveralCommand):
+    several = ("--base", "--new")
 
 
 @click.command(
@@ -81,8 +48,14 @@ def _runs_option(name: str, text: str) -> Decorator[Any]:
     metavar="[BASE NEW]",
     callback=lambda ctx, parameter, words: [values.path(word, "RUN") for word in words],
 )
-@_runs_option("--base", "Launches of the base side: run folders, RUN:arm, or a label of runs in results/.")
-@_runs_option("--new", "Launches of the new side.")
+@several_option(
+    "--base",
+    _SIDES,
+    "RUN...",
+    "Launches of the base side: run folders, RUN:arm, or a label of runs in results/.",
+    values.path,
+)
+@several_option("--new", _SIDES, "RUN...", "Launches of the new side.", values.path)
 @under(
     _SIDES,
     option(

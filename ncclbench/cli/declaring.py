@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -35,6 +35,52 @@ class SectionedCommand(click.Command):
         for heading, records in sections.items():
             with formatter.section(heading):
                 formatter.write_dl(records)
+
+
+class SeveralCommand(SectionedCommand):
+    """A command some of whose options take all words up to the next option.
+
+    Attributes:
+        several: these options, by their long names.
+    """
+
+    several: tuple[str, ...] = ()
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_repeated(args, self.several)))
+
+
+def _repeated(args: Sequence[str], several: Sequence[str]) -> Iterator[str]:
+    """``--base A B`` as click takes it: ``--base A --base B``."""
+    name, taken = None, 0
+    for word in args:
+        if word.startswith("-") and len(word) > 1:
+            option_name, equals, _ = word.partition("=")
+            name, taken = (option_name, int(bool(equals))) if option_name in several else (None, 0)
+            yield word
+        elif name is None:
+            yield word
+        else:
+            # The first word belongs to the option that stands before it.
+            yield from ([word] if taken == 0 else [name, word])
+            taken += 1
+
+
+def several_option(name: str, section: str, metavar: str, help: str, word: Parse) -> Decorator[Any]:
+    """An option of a SeveralCommand, which may be repeated too.
+
+    Args:
+        word: parses each of its words.
+    """
+    return click.option(
+        name,
+        cls=SectionOption,
+        section=section,
+        metavar=metavar,
+        multiple=True,
+        help=help,
+        callback=lambda ctx, parameter, words: [word(each, name) for each in words],
+    )
 
 
 def option(

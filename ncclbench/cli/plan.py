@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ncclbench.cli import values
-from ncclbench.cli.declaring import SectionedCommand, option, under
+from ncclbench.cli.cases import Cases, CasesCommand, cases_of, cases_option
+from ncclbench.cli.declaring import option, typed_options, under
 from ncclbench.cli.files import free_file
 from ncclbench.cli.jobs import rank_count, typed_command
 from ncclbench.cli.options import (
@@ -21,11 +22,10 @@ from ncclbench.cli.options import (
     launch_options,
     method_from,
     method_options,
-    selection_from,
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.preset import drilled_ranks, load_preset, merged, preset_option
+from ncclbench.cli.preset import drilled_ranks, load_preset, merged, preset_option, refuse_cases_with_preset
 from ncclbench.cli.steps import refuse_of_one_sweep
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import EXIT_OK, RequestError
@@ -67,10 +67,11 @@ _out_option = under(
 
 @click.command(
     "plan",
-    cls=SectionedCommand,
+    cls=CasesCommand,
     epilog="Example: ncclbench plan --backends nccl2,nccl-legacy --world-size 64 --nproc-per-node 8",
 )
 @preset_option
+@cases_option
 @selection_options
 @arm_options
 @method_options
@@ -85,18 +86,23 @@ def command(ctx: click.Context, /, **params: Any) -> int:
     Nothing is measured. Times and effects come from this machine's calibration (ncclbench calibrate).
     """
     hosts = _hosts(params)
+    typed = typed_options(ctx)
+    refuse_cases_with_preset(params)
     if params["preset"] is not None:
         preset, world = load_preset(params["preset"]), _world(params, hosts)
         if not preset.is_plain_sweep:
             return _plan_steps(ctx, preset, world, hosts)
         params = merged(ctx, preset.steps[0], world)
     file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
-    foretold = _foretell(_plan(params, hosts))
+    cases = cases_of(params, typed, hosts.nranks)
+    foretold = _foretell(_plan(params, hosts, cases))
+    cases.tell()
     plan, told, message, calibration = foretold.plan, foretold.told, foretold.message, foretold.calibration
+    dumps = cases.came_from.get("cases_from")
     if file is not None:
         from ncclbench.store.plans import write_plan
 
-        write_plan(file, plan, hosts.machine, hosts.local_ranks, typed_command())
+        write_plan(file, plan, hosts.machine, hosts.local_ranks, typed_command(), dumps)
         message += f"; run it with ncclbench sweep --plan {file}"
     if params["as_json"]:
         emit_json(
@@ -113,6 +119,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
                     "hosts": -(-plan.nranks // hosts.local_ranks),
                     "machine": hosts.machine.to_json(),
                     "file": file,
+                    "cases_from": dumps,
                     "family": told.family,
                     "calibration": _source(calibration),
                 },
@@ -199,14 +206,14 @@ def _hosts(params: Mapping[str, Any]) -> _Hosts:
     return _Hosts(machine, params["machine"] is None, nranks, min(local_ranks, nranks))
 
 
-def _plan(params: Mapping[str, Any], hosts: _Hosts) -> Plan:
+def _plan(params: Mapping[str, Any], hosts: _Hosts, cases: Cases) -> Plan:
     """Where nothing says what machine it is, a plan for GPUs can be made where there are none."""
     arms = arms_from(params, hosts.machine.device)
     device: Device = hosts.machine.device
     if hosts.is_here and any(find_backend(arm.backend).device == "cuda" for arm in arms):
         device = "cuda"
     return build_plan(
-        selection_from(params),
+        cases.selections,
         arms,
         nranks=hosts.nranks,
         local_ranks=hosts.local_ranks,
@@ -238,7 +245,8 @@ def _plan_steps(ctx: click.Context, preset: Preset, world: World, hosts: _Hosts)
         why, foretold = step.why_not(world), None
         if why is None and step.command == "sweep":
             try:
-                foretold = _foretell(_plan(merged(ctx, step, world), hosts))
+                mine = merged(ctx, step, world)
+                foretold = _foretell(_plan(mine, hosts, cases_of(mine, typed_options(ctx), hosts.nranks)))
             except RequestError as error:
                 why = str(error)
         elif why is None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli import values
 from ncclbench.cli.declaring import option, under
@@ -15,6 +17,9 @@ from ncclbench.plan.runnable import check_hosts
 from ncclbench.supervise.launcher import Seat
 from ncclbench.tables.topologies import Placement
 
+if TYPE_CHECKING:
+    from ncclbench.store.plans import PlanFile
+
 plan_option = under(
     "What is measured",
     option(
@@ -24,6 +29,19 @@ plan_option = under(
         help="Just what ncclbench plan --out wrote; takes the place of all that says what and how.",
     ),
 )
+
+
+def source_of_plan(path: Path) -> dict[str, Any]:
+    """What run.json says of a plan's file, and of the dumps that its cases came from."""
+    cases_from = _load(path).cases_from
+    return {"plan_file": path.name, **({"cases_from": cases_from} if cases_from is not None else {})}
+
+
+@lru_cache(maxsize=1)
+def _load(path: Path) -> PlanFile:
+    from ncclbench.store.plans import load_plan
+
+    return load_plan(path)
 
 
 def plan_from_file(
@@ -39,9 +57,7 @@ def plan_from_file(
     Raises:
         RequestError: no plan, or one for other ranks, other hosts or more memory.
     """
-    from ncclbench.store.plans import load_plan
-
-    file = load_plan(path)
+    file = _load(path)
     plan = file.plan
     here = seat.world_size if seat is not None else nproc_per_node or file.local_ranks
     if here != plan.nranks:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import click
@@ -30,6 +30,7 @@ NOT_IN_FILES = {
     "nproc-per-node": "give --nproc-per-node on the command line",
     "resume": "give --resume on the command line",
     "arm-env": "it names programs of one machine: give --arm-env on the command line",
+    "cases-from": "it names files of one machine: give --cases-from without a preset",
     "plan": "a plan says everything itself: ncclbench sweep --plan FILE",
     "plan-only": "it measures nothing",
     "nnodes": "it is for --plan-only",
@@ -56,6 +57,16 @@ preset_option = under(
         help="Start from one of ncclbench list presets, or from a FILE.toml; what else is given wins.",
     ),
 )
+
+
+def refuse_cases_with_preset(params: Mapping[str, Any]) -> None:
+    """Refuse two words on what is measured.
+
+    Raises:
+        RequestError: both ``--preset`` and ``--cases-from`` were given.
+    """
+    if params["preset"] is not None and params["cases_from"]:
+        raise RequestError("--preset and --cases-from both say what is measured: leave one away")
 
 
 def world_of(seat: Seat | None, nproc_per_node: int | None) -> World:

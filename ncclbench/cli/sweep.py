@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from ncclbench.cli.declaring import SectionedCommand, typed_options
+from ncclbench.cli.cases import CasesCommand, cases_of, cases_option
+from ncclbench.cli.declaring import typed_options
 from ncclbench.cli.files import kept_run, new_run_folder
 from ncclbench.cli.jobs import rank_count, run_job, typed_command
 from ncclbench.cli.options import (
@@ -23,12 +24,11 @@ from ncclbench.cli.options import (
     method_from,
     method_options,
     run_options,
-    selection_from,
     selection_options,
 )
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.planned import plan_from_file, plan_option
-from ncclbench.cli.preset import load_preset, merged, preset_option, world_of
+from ncclbench.cli.planned import plan_from_file, plan_option, source_of_plan
+from ncclbench.cli.preset import load_preset, merged, preset_option, refuse_cases_with_preset, world_of
 from ncclbench.cli.recording import has_dumps, recorder_option
 from ncclbench.cli.requiring import hold, require_options
 from ncclbench.cli.stepping import run_alone, run_led
@@ -72,11 +72,12 @@ _BESIDE_PLAN = (_BESIDE_RESUME - {"--resume"}) | {"--plan", "--nproc-per-node", 
 
 @click.command(
     "sweep",
-    cls=SectionedCommand,
+    cls=CasesCommand,
     epilog="Example: ncclbench sweep --ops all_reduce,broadcast -b 8 -e 64M",
 )
 @preset_option
 @plan_option
+@cases_option
 @selection_options
 @arm_options
 @method_options
@@ -97,15 +98,18 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         beside = [name for name in typed_options(ctx) if name not in _BESIDE_PLAN]
         if beside:
             raise RequestError(f"--plan says what is measured and how: leave {', '.join(beside)} away")
+    refuse_cases_with_preset(params)
+    typed = typed_options(ctx)
     seat = find_seat(variables(), params["nproc_per_node"])
     if seat is None:
         params, steps = _chosen(ctx, params, None)
         if steps is not None:
             return run_alone(steps)
-    # Under a launcher rank 0 alone reads presets, and hosts are known once the others are met; what else is
+    # Under a launcher rank 0 alone reads files, and hosts are known once the others are met; what else is
     # wrong is said before.
-    from_rank_0 = params["resume"] is not None or (seat is not None and (params["preset"] or params["plan"]))
-    plan = None if from_rank_0 else _plan(params, seat)
+    is_read = any(params[name] for name in ("preset", "plan", "cases_from"))
+    from_rank_0 = params["resume"] is not None or (seat is not None and is_read)
+    plan = None if from_rank_0 else _plan(params, typed, seat)
     # What is wrong with the run or its folder is said before anything starts; under a launcher the
     # others are met first, so that all of them end with the same code.
     work = _prepare(plan, seat, params) if seat is None else None
@@ -117,8 +121,8 @@ def command(ctx: click.Context, /, **params: Any) -> int:
             if steps is not None:
                 return run_led(steps, job)
         if mine["resume"] is None and (from_rank_0 or (plan is not None and plan.groups)):
-            placed = _plan(mine, seat, job.placement())
-        return _lead(job, work or _prepare(placed, seat, mine), mine)
+            placed = _plan(mine, typed, seat, job.placement())
+        return _lead(job, work or _prepare(placed, seat, mine), mine, typed)
 
     nranks = work.plan.nranks if work else 0
     try:
@@ -196,14 +200,16 @@ def _check_world(former: Run, seat: Seat | None) -> None:
         raise RequestError(f"the run was measured on {hosts} hosts: resume it under the same launcher")
 
 
-def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | None = None) -> Plan:
+def _plan(
+    params: Mapping[str, Any], typed: Sequence[str], seat: Seat | None, placement: Placement | None = None
+) -> Plan:
     if params["plan"] is not None:
         return plan_from_file(Path(params["plan"]), seat, params["nproc_per_node"], placement)
     machine: Device = "cuda" if count_gpus() else "cpu"
     arms = arms_from(params, machine)
     nranks = rank_count(seat, params["nproc_per_node"])
     return build_plan(
-        selection_from(params),
+        cases_of(params, typed, nranks).selections,
         arms,
         nranks=nranks,
         local_ranks=seat.local_size if seat is not None else nranks,
@@ -213,7 +219,7 @@ def _plan(params: Mapping[str, Any], seat: Seat | None, placement: Placement | N
     )
 
 
-def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
+def _lead(job: Job, work: _Work, params: Mapping[str, Any], typed: Sequence[str]) -> int:
     """Rank 0: measure, then write and show what came of it, also when it ended early."""
     from ncclbench.supervise.attempts import Description, new_meta
     from ncclbench.supervise.session import Session
@@ -221,7 +227,7 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
 
     former = work.former
     if former is None:
-        came_from = {"plan_file": Path(params["plan"]).name} if params["plan"] is not None else {}
+        came_from = _came_from(params, typed, work.plan.nranks)
         description = Description(typed_command(), params["label"], datetime.now(UTC))
         meta = new_meta("sweep", work.plan, description, **came_from)
     else:
@@ -245,6 +251,15 @@ def _lead(job: Job, work: _Work, params: Mapping[str, Any]) -> int:
         finally:
             listener.ended()
         return _conclude(folder.path, ended, params)
+
+
+def _came_from(params: Mapping[str, Any], typed: Sequence[str], nranks: int) -> dict[str, Any]:
+    """What run.json says of where the cases came from; what was left out of dumps is said to people too."""
+    if params["plan"] is not None:
+        return source_of_plan(Path(params["plan"]))
+    cases = cases_of(params, typed, nranks)
+    cases.tell()
+    return cases.came_from
 
 
 def lacks_units(run: Run) -> bool:
@@ -325,6 +340,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                     "arms": run.meta.get("arms", {}),
                     "fits": [fit.to_json() for fit in run_fits(run)],
                     "comparisons": comparisons,
+                    "cases_from": run.meta.get("cases_from"),
                     **held.to_json(),
                     "preflight": run.meta.get("preflight", []),
                     "problems": run.problems,

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from ncclbench.attribution.words import name_of
-from ncclbench.compare.answers import ORDER, Decision, DecisionLine, Word, count_text, in_order, reasons, some
+from ncclbench.compare.answers import ORDER, Decision, DecisionLine, Word, in_order, reasons, some
 from ncclbench.compare.found import Found, Row, StepFound, settling
 from ncclbench.stats.groups import wrong_where
 from ncclbench.stats.rows import NOT_MEASURED
-from ncclbench.units import format_bytes, rank_ranges
+from ncclbench.units import count_text, format_bytes, rank_ranges
 
 NAME, TITLE = "acceptance", "Acceptance"
 

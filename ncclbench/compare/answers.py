@@ -75,11 +75,6 @@ def reasons(said: Sequence[str]) -> str:
     return "; ".join(own[:_MOST_REASONS]) + more
 
 
-def count_text(number: int, noun: str) -> str:
-    """1 case, 12 cases."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
 def some(words: Sequence[str], most: int = 4) -> str:
     """Words in a list, each once, cut after ``most``: "a, b and 3 more"."""
     own = list(dict.fromkeys(words))

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ncclbench.compare.answers import Decision, DecisionLine, Word, count_text, in_order, reasons, some
+from ncclbench.compare.answers import Decision, DecisionLine, Word, in_order, reasons, some
 from ncclbench.compare.forecast import forecast
 from ncclbench.compare.found import Found, Row, StepFound, settling
 from ncclbench.compare.migration_behaviour import p2p_lines, recovery_lines
@@ -19,7 +19,7 @@ from ncclbench.stats.over_epochs import ratio
 from ncclbench.stats.power import epochs_needed, spread_of
 from ncclbench.store.calibrations import Calibration
 from ncclbench.tables.topologies import WORLD
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 NAME, TITLE = "migration", "Migration"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ncclbench.compare.answers import DecisionLine, Word, count_text, some
+from ncclbench.compare.answers import DecisionLine, Word, some
 from ncclbench.compare.found import Found, StepFound
 from ncclbench.compare.migration_costs import Pair, cold_line, is_worse, missing, order_lines, time_text
 from ncclbench.stats.p2p import size_words, way_words
 from ncclbench.stats.recovery import Recovery
+from ncclbench.units import count_text
 
 Row = Mapping[str, Any]
 

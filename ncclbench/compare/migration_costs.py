@@ -7,11 +7,11 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ncclbench.compare.answers import DecisionLine, Word, count_text, some
+from ncclbench.compare.answers import DecisionLine, Word, some
 from ncclbench.compare.found import Found, StepFound
 from ncclbench.stats.group_costs import leaks
 from ncclbench.stats.group_words import most_groups, what_text
-from ncclbench.units import format_bytes, format_digits, format_memory
+from ncclbench.units import count_text, format_bytes, format_digits, format_memory
 
 Row = Mapping[str, Any]
 

@@ -30,22 +30,25 @@ class Lane:
         rank: global rank.
         operations: one per number, ascending. Of coalesced operations, which share a number, the last: it
             stands for all of them.
+        coalesced: those for which another one stands.
         is_whole: nothing older was overwritten.
         pending: those that were not done.
         tells_completion: the recorder says "completed", so what is retired without it was given up.
     """
 
-    __slots__ = ("is_whole", "operations", "pending", "rank", "tells_completion")
+    __slots__ = ("coalesced", "is_whole", "operations", "pending", "rank", "tells_completion")
 
     def __init__(self, rank: int, operations: Iterable[Operation], is_whole: bool) -> None:
         self.rank = rank
         self.is_whole = is_whole
         self.operations: list[Operation] = []
+        self.coalesced: list[Operation] = []
         kept = self.operations
         is_sorted = True
         for operation in operations:
             if kept and operation.sequence <= kept[-1].sequence:
                 if operation.sequence == kept[-1].sequence:
+                    self.coalesced.append(kept[-1])
                     kept[-1] = operation
                     continue
                 is_sorted = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import product
@@ -11,6 +11,7 @@ from typing import Literal
 
 from ncclbench.errors import RequestError
 from ncclbench.plan import memory
+from ncclbench.plan.fitting import Placed, Room, refusal_of, trimmed
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import (
     FIRST_LOOK,
@@ -23,13 +24,11 @@ from ncclbench.plan.model import (
     Plan,
     PlannedCase,
 )
-from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
+from ncclbench.tables.collectives import COLLECTIVES, Collective
 from ncclbench.tables.dtypes import DTYPES
-from ncclbench.tables.modes import MODES
-from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.settings import tiers
 from ncclbench.tables.statistics import DEFAULT_STATISTIC
-from ncclbench.tables.topologies import WORLD, Cut, Groups, Placement
+from ncclbench.tables.topologies import WORLD, Cut, Placement
 
 # What the rows of operations without data carry, whatever dtypes were asked for, so that they pair
 # with other runs' rows.
@@ -104,7 +103,7 @@ class Method:
 
 
 def build_plan(
-    selection: Selection,
+    selections: Selection | Sequence[Selection],
     arms: Sequence[Arm],
     *,
     nranks: int,
@@ -119,6 +118,8 @@ def build_plan(
     What needs more memory than there is, is skipped like all else that cannot be measured.
 
     Args:
+        selections: the cases of each, one after the other; what two of them hold is one case. Cuts of one
+            name are one.
         placement: which rank is on which host; None: host after host, as full as the fullest.
         machine: what each host is; None: this one.
 
@@ -127,19 +128,22 @@ def build_plan(
             settings that contradict each other.
     """
     method = method or Method()
-    _check_roots(selection, nranks)
-    _check_extent(selection, nranks)
+    chosen = (selections,) if isinstance(selections, Selection) else tuple(selections)
+    for selection in chosen:
+        _check_roots(selection, nranks)
+    _check_extent(chosen, nranks)
     _check_injection(method.injection, nranks)
     epochs, iters = _repetitions(method, len(arms))
     machine = machine or Machine.here(device, local_ranks)
-    room = _Room(
+    room = Room(
         machine.rotation_bytes(device, local_ranks),
         machine.most_bytes(device, local_ranks),
         machine.shortage(device, local_ranks),
     )
     place = placement or Placement.in_blocks(nranks, local_ranks)
-    cuts = [_Placed(cut, cut.groups(place)) for cut in selection.topologies]
-    cases = tuple(_cases(selection, cuts, nranks, device, method.seed, room))
+    asked = {cut.name: cut for selection in chosen for cut in selection.topologies}
+    cuts = {name: Placed(cut, cut.groups(place)) for name, cut in asked.items()}
+    cases = tuple(_cases(chosen, cuts, nranks, device, method.seed, room))
     used = {entry.case.topology for entry in cases if entry.status == "planned"}
     plan = Plan(
         cases=cases,
@@ -163,10 +167,10 @@ def build_plan(
         adapts=method.precision is not None and method.iters is None,
         injection=method.injection,
         groups={
-            **{each.cut.name: each.groups for each in cuts if each.cut != WORLD and each.cut.name in used},
+            **{name: each.groups for name, each in cuts.items() if each.cut != WORLD and name in used},
             **(tiers(place) if any(arm.is_hierarchical for arm in arms) else {}),
         },
-        meshes={each.cut.name: each.cut.mesh for each in cuts if each.cut.mesh and each.cut.name in used},
+        meshes={name: each.cut.mesh for name, each in cuts.items() if each.cut.mesh and name in used},
     )
     _refuse_empty(plan, room)
     return plan
@@ -179,8 +183,18 @@ def _check_roots(selection: Selection, nranks: int) -> None:
             raise RequestError(f"-r/--root {root} is not in a world of {nranks} ranks: take {least}")
 
 
-def _check_extent(selection: Selection, nranks: int) -> None:
+def _check_extent(selections: Sequence[Selection], nranks: int) -> None:
     """Refuse a product of choices that is too large, before it is made."""
+    found = sum(_extent(selection, nranks) for selection in selections)
+    if found > _MOST_CASES:
+        raise RequestError(
+            f"{found:,} cases are asked for, more than {_MOST_CASES:,}: take fewer --ops, --sizes, --dtypes "
+            "or -r/--root"
+        )
+
+
+def _extent(selection: Selection, nranks: int) -> int:
+    """How many cases there are at most."""
     found = 0
     for op in selection.ops:
         entry = COLLECTIVES[op]
@@ -192,11 +206,7 @@ def _check_extent(selection: Selection, nranks: int) -> None:
         if entry.rooted:
             forms *= nranks if selection.roots is None else len(selection.roots)
         found += forms
-    if found > _MOST_CASES:
-        raise RequestError(
-            f"{found:,} cases are asked for, more than {_MOST_CASES:,}: take fewer --ops, --sizes, --dtypes "
-            "or -r/--root"
-        )
+    return found
 
 
 def _check_injection(injection: Injection | None, nranks: int) -> None:
@@ -239,7 +249,7 @@ def _time_budget_s(method: Method) -> float | None:
     return method.time_budget_s
 
 
-def _refuse_empty(plan: Plan, room: _Room) -> None:
+def _refuse_empty(plan: Plan, room: Room) -> None:
     if plan.planned:
         return
     reasons = Counter(entry.reason for entry in plan.cases).most_common()
@@ -249,64 +259,28 @@ def _refuse_empty(plan: Plan, room: _Room) -> None:
     raise RequestError(f"nothing to measure, every case asked for is skipped: {shown}{more}{mend}")
 
 
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Memory on a rank's device.
-
-    Attributes:
-        rotation_bytes: what the slots of a case should exceed together.
-        most_bytes: of all of a case; None where unknown.
-        shortage: why a case that needs more is skipped.
-    """
-
-    rotation_bytes: int
-    most_bytes: int | None
-    shortage: str
-
-
-@dataclass(frozen=True, slots=True)
-class _Placed:
-    """A topology on the ranks there are: its groups, or why it has none."""
-
-    cut: Cut
-    found: Groups | str
-
-    @property
-    def groups(self) -> Groups:
-        return () if isinstance(self.found, str) else self.found
-
-    @property
-    def size(self) -> int:
-        """Ranks in each group; 1 where there are none."""
-        return len(self.groups[0]) if self.groups else 1
-
-    @property
-    def refusal(self) -> str | None:
-        return self.found if isinstance(self.found, str) else None
-
-
-@dataclass(frozen=True, slots=True)
-class _Sized:
-    """One size asked for, trimmed to whole elements per rank; ``reason`` where it holds none."""
-
-    nbytes: int
-    count: int
-    layout: Layout | None
-    reason: str | None
-
-
 def _cases(
-    selection: Selection, cuts: Sequence[_Placed], nranks: int, device: Device, seed: int, room: _Room
+    selections: Sequence[Selection],
+    cuts: Mapping[str, Placed],
+    nranks: int,
+    device: Device,
+    seed: int,
+    room: Room,
 ) -> Iterator[PlannedCase]:
-    trimmed = cache(_trimmed)  # the same sizes come back for every operator, mode and form
-    uncut = {each.cut.name: each.refusal for each in cuts}
-    for op in selection.ops:
+    sizes_of = cache(trimmed)  # the same sizes come back for every operator, mode and form
+    known: set[Case] = set()
+    for selection, op in ((each, op) for each in selections for op in each.ops):
         entry = COLLECTIVES[op]
-        for form in _forms(entry, selection, cuts, nranks):
-            refusal = uncut[form.topology] or _refusal(entry, form, device)
+        placed = [cuts[cut.name] for cut in selection.topologies]
+        for form in _forms(entry, selection, placed, nranks):
+            refusal = cuts[form.topology].refusal or refusal_of(entry, form, device)
             itemsize = DTYPES[form.dtype].itemsize
-            for size in trimmed(entry, itemsize, selection.sizes, form.nranks, seed):
+            for size in sizes_of(entry, itemsize, selection.sizes, form.nranks, seed):
                 case = replace(form, nbytes=size.nbytes, count=size.count)
+                if len(selections) > 1:
+                    if case in known:
+                        continue
+                    known.add(case)
                 reason = refusal or size.reason
                 if reason is not None or size.layout is None:
                     yield PlannedCase(case, "skipped", reason, 0)
@@ -319,7 +293,7 @@ def _cases(
                     yield PlannedCase(case, "planned", None, needed)
 
 
-def _forms(entry: Collective, selection: Selection, cuts: Sequence[_Placed], nranks: int) -> Iterator[Case]:
+def _forms(entry: Collective, selection: Selection, cuts: Sequence[Placed], nranks: int) -> Iterator[Case]:
     """An operation's cases without their sizes; one value where a choice makes no difference to it."""
     dtypes = selection.dtypes if entry.has_data else (NO_DATA_DTYPE,)
     redops: Sequence[str | None] = selection.redops if entry.reduces else (None,)
@@ -344,37 +318,3 @@ def _forms(entry: Collective, selection: Selection, cuts: Sequence[_Placed], nra
             in_place=alias,
             nranks=placed.size,
         )
-
-
-def _refusal(entry: Collective, form: Case, device: Device) -> str | None:
-    """Why this form cannot be measured at any size; None where it can."""
-    if form.root is not None and form.root >= form.nranks:
-        # One reason for all roots: it is told once, and rows name theirs.
-        return f"{form.topology} has groups of {form.nranks} ranks, and none has the root's number"
-    if form.nranks < entry.least_ranks:
-        return f"{entry.name} needs at least {entry.least_ranks} ranks"
-    if device not in MODES[form.mode].devices:
-        return f"{form.mode} needs CUDA"
-    if form.in_place not in entry.in_place_forms:
-        return f"the torch API has {entry.name} {'out of place' if form.in_place else 'in place'} only"
-    if form.async_op and not entry.asynchronous:
-        return f"{entry.name} has no async form"
-    return REDOPS[form.redop].refusal(DTYPES[form.dtype]) if form.redop is not None else None
-
-
-def _trimmed(
-    entry: Collective, itemsize: int, sizes: tuple[int, ...], nranks: int, seed: int
-) -> tuple[_Sized, ...]:
-    """The sizes in whole elements per rank; sizes that trim to the same bytes are one.
-
-    A size that holds no element keeps the bytes asked for, so that its row can say so.
-    """
-    found: dict[int, _Sized] = {}
-    for asked in sizes if entry.has_data else (0,):
-        layout = entry.sizes(asked // itemsize, nranks, seed)
-        if isinstance(layout, str):
-            found[asked] = _Sized(asked, 0, None, layout)
-        else:
-            nbytes = layout.nelements * itemsize
-            found[nbytes] = _Sized(nbytes, layout.count, layout, None)
-    return tuple(found.values())

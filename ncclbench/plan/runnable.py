@@ -163,10 +163,10 @@ def _check_case(plan: Plan, entry: PlannedCase) -> None:
 
 
 def _groups_of(plan: Plan, place: Placement) -> list[tuple[str, Groups | str]]:
-    """What the groups of a plan should be on these hosts; those from a file can be any."""
+    """What the groups of a plan should be on these hosts; those from a file or from dumps can be any."""
     found: list[tuple[str, Groups | str]] = []
     for name in dict.fromkeys(case.topology for case in plan.planned):
-        if name == WORLD.name or name.startswith("file:"):
+        if name == WORLD.name or name.startswith(("file:", "dump:")):
             continue
         (cut,) = parse_topology(name)
         if cut.mesh != plan.meshes.get(name, ()):

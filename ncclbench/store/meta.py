@@ -111,6 +111,35 @@ class Imported(TypedDict):
     files: list[dict[str, Any]]
 
 
+class DumpFile(TypedDict):
+    """One of the files that cases came from."""
+
+    file: str
+    sha256: str
+
+
+class RecordedCall(TypedDict):
+    """A call of a job, as its flight recorders have it."""
+
+    topology: str
+    op: str
+    dtype: str
+    nbytes: int
+    calls: int
+    share: float
+
+
+class CasesFrom(TypedDict):
+    """The dumps that cases came from, and what was taken of them."""
+
+    files: list[DumpFile]
+    nfiles: int
+    sha256: str
+    nranks: int
+    calls: list[RecordedCall]
+    left: list[str]
+
+
 class RunMeta(TypedDict):
     """run.json, keys as in docs/results-format.md; ``plan`` is checked by ``read_plan``."""
 
@@ -123,6 +152,7 @@ class RunMeta(TypedDict):
     created: NotRequired[str]
     command: NotRequired[str | list[str]]
     plan_file: NotRequired[str]
+    cases_from: NotRequired[CasesFrom]
     plan: dict[str, Any]
     asked: NotRequired[dict[str, bool | int | float | str | list[str] | None]]
     imported: NotRequired[Imported]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Plan
 from ncclbench.plan.runnable import check_runnable
 from ncclbench.store.folder import replace_file
-from ncclbench.store.meta import check_schema, read_json, read_plan
+from ncclbench.store.meta import CasesFrom, check_schema, read_json, read_plan
 from ncclbench.units import format_memory
 
 PLAN_FILE_SCHEMA = 1
@@ -38,6 +38,7 @@ class PlanFileFields(TypedDict):
     machine: NotRequired[dict[str, str | int | None]]
     local_ranks: Annotated[int, msgspec.Meta(ge=1)]
     plan: dict[str, Any]
+    cases_from: NotRequired[CasesFrom | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +49,27 @@ class PlanFile:
         name: of the file, without its folder.
         plan: as it stands there.
         local_ranks: ranks on the fullest host that it was made for.
+        cases_from: the dumps that its cases came from, as in run.json; None where they came from options.
     """
 
     name: str
     plan: Plan
     local_ranks: int
+    cases_from: dict[str, Any] | None = None
 
 
-def write_plan(path: Path, plan: Plan, machine: Machine, local_ranks: int, command: Sequence[str]) -> None:
+def write_plan(
+    path: Path,
+    plan: Plan,
+    machine: Machine,
+    local_ranks: int,
+    command: Sequence[str],
+    cases_from: Mapping[str, Any] | None = None,
+) -> None:
     """Write the file anew.
+
+    Args:
+        cases_from: the dumps that its cases came from, as in run.json.
 
     Raises:
         MeasurementError: the system refuses the write.
@@ -70,6 +83,7 @@ def write_plan(path: Path, plan: Plan, machine: Machine, local_ranks: int, comma
         "machine": machine.to_json(),
         "local_ranks": local_ranks,
         "plan": plan.to_json(),
+        **({} if cases_from is None else {"cases_from": dict(cases_from)}),
     }
     replace_file(path, json.dumps(fields, separators=(",", ":")).encode() + b"\n")
 
@@ -99,4 +113,4 @@ def load_plan(path: Path) -> PlanFile:
         check_runnable(plan)
     except (RequestError, ArithmeticError) as error:
         raise RequestError(f"{path} is damaged: {error}") from None
-    return PlanFile(path.name, plan, min(fields["local_ranks"], plan.nranks))
+    return PlanFile(path.name, plan, min(fields["local_ranks"], plan.nranks), fields.get("cases_from"))

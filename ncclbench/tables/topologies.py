@@ -230,6 +230,16 @@ def _parse_file(parameters: str) -> tuple[Cut, ...]:
     return (Cut(f"file:{name}", placed),)
 
 
+def _parse_dump(parameters: str) -> tuple[Cut, ...]:
+    """One of a job's own groups by name; which ranks it has, ``--cases-from`` puts in its place."""
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,80}", parameters):
+        raise RequestError(
+            f"topology dump:{_quoted(parameters)} is no dump:GROUP: write it as plan --cases-from shows it"
+        )
+    reason = f"dump:{parameters}: the groups of a job come from its dumps: name them with --cases-from"
+    return (Cut(f"dump:{parameters}", lambda place: reason),)
+
+
 def _lines(path: Path) -> list[str]:
     """What a file of groups holds.
 
@@ -348,6 +358,13 @@ _ENTRIES = (
         "groups from a file, one a line, like 0-3,8: file:PATH",
         _parse_file,
         parameters=":PATH",
+        alone=False,
+    ),
+    Topology(
+        "dump",
+        "groups of a job, from its flight recorder dumps: dump:GROUP, with --cases-from",
+        _parse_dump,
+        parameters=":GROUP",
         alone=False,
     ),
 )

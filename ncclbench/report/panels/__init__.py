@@ -6,6 +6,7 @@ from ncclbench.report.flight.model import FlightPage
 from ncclbench.report.model import Report
 from ncclbench.report.panels import (
     calibration,
+    calls,
     cold,
     compared,
     comparison,
@@ -56,6 +57,7 @@ _ENTRIES = (
     ranks.PANEL,
     spread.PANEL,
     fits.PANEL,
+    calls.PANEL,
     table.PANEL,
     unmeasured.PANEL,
     imported.PANEL,

@@ -10,6 +10,7 @@ from typing import Any
 from ncclbench.environment.topology import topology_lines
 from ncclbench.plan.model import Plan
 from ncclbench.report.model import Report, Source, host_name
+from ncclbench.report.panels.calls import cases_text
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import list_text, ranges_text
 from ncclbench.store.model import Run
@@ -71,6 +72,7 @@ def _block(source: Source) -> dict[str, Any]:
         ("ncclbench", str(meta.get("ncclbench") or "")),
         ("run folder", source.run.folder.name),
         ("plan from", str(meta.get("plan_file") or "")),
+        ("cases from", cases_text(meta.get("cases_from"))),
         ("arms", ", ".join(_arm(meta, arm.id) for arm in plan.arms)),
         *_method(source.run),
         ("message", str(meta.get("message") or "")),
