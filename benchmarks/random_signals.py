@@ -28,6 +28,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
+from _bar import tell
 import psutil
 
 from ncclbench.errors import NcclbenchError
@@ -345,7 +346,9 @@ def main() -> int:
     for key, count in sorted(table.items()):
         print(f"{key[0]:10s}{key[1]:10s}{key[2]:10s}{count:8d}{bad[key]:8d}")
     faulty = sum(bad.values())
-    print(f"{faulty} of {len(trials)} trials faulty" + (f", kept in {root}" if faulty else ""))
+    if faulty:
+        print(f"what is faulty is kept in {root}")
+    tell("signals", f"{faulty} of {len(trials)} trials faulty", not faulty)
     if not faulty:
         shutil.rmtree(root)
     return int(faulty > 0)
