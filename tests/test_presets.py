@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from ncclbench.cli import stepping
 from ncclbench.cli.app import run
@@ -14,6 +17,7 @@ from ncclbench.cli.preset import load_preset, merged
 from ncclbench.cli.steps import Steps, former_steps
 from ncclbench.cli.sweep import command as sweep_command
 from ncclbench.errors import RequestError
+from ncclbench.plan import preset as preset_module
 from ncclbench.plan.preset import World, find_preset, preset_names
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.preset import PRESET_SCHEMA, StoredPreset, StoredStep, read_preset, write_preset
@@ -157,6 +161,35 @@ def test_what_is_typed_wins_and_takes_the_place_of_what_cannot_stand_beside_it()
     pair = find_preset("migration").steps[0]
     arms = merged(sweep_command.make_context("sweep", ["--arms", "gloo; gloo hierarchical"]), pair, CPU)
     assert (arms["backends"], arms["base"]) == (None, None)
+
+
+def test_one_sweep_that_needs_what_is_not_here_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, HEAD + STEP + 'needs = ["cuda"]\n')
+    assert run(["plan", "--preset", path, "--nproc-per-node", "2"]) == 2
+    assert "step first of the preset takes GPUs, there are none" in capsys.readouterr().err
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_whatever_a_file_holds_it_is_a_preset_or_one_line(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Words of a real file in another order and number, other characters among them."""
+    words = re.split(
+        r"(\s+)", (Path(preset_module.__file__).parent / "presets" / "migration.toml").read_text()
+    )
+    cut = data.draw(st.integers(0, len(words)))
+    more = data.draw(st.lists(st.one_of(st.sampled_from(words), st.text(max_size=8)), max_size=6))
+    path = tmp_path_factory.mktemp("fuzz") / "some.toml"
+    path.write_text("".join([*words[:cut], *more, *words[cut + data.draw(st.integers(0, 3)) :]]), "utf-8")
+    said = ""
+    try:
+        load_preset(str(path))
+    except RequestError as error:
+        said = str(error)
+    assert said.isprintable(), "one line"
 
 
 def test_a_mesh_is_as_wide_as_a_host_allows() -> None:

@@ -46,7 +46,7 @@ _INSTEAD = (
 _WITH_ARMS = ("arms", "backends", "base")
 # As the drill's own: where there are no GPUs, and the fewest.
 _DRILLED = 4
-_FEWEST_DRILLED = 3
+FEWEST_DRILLED = 3
 
 preset_option = under(
     "What is measured",
@@ -83,7 +83,7 @@ def world_of(seat: Seat | None, nproc_per_node: int | None) -> World:
 
 def drilled_ranks(nproc_per_node: int | None) -> int:
     """How many a drill starts: those asked for, if these are enough, else a rank per GPU, else 4."""
-    if nproc_per_node is not None and nproc_per_node >= _FEWEST_DRILLED:
+    if nproc_per_node is not None and nproc_per_node >= FEWEST_DRILLED:
         return nproc_per_node
     return count_gpus() or _DRILLED
 
@@ -179,7 +179,12 @@ def merged(ctx: click.Context, step: Step, world: World) -> dict[str, Any]:
 
     Args:
         ctx: of ``sweep``, or of ``plan``, which has most of its options.
+
+    Raises:
+        RequestError: the step needs what is not here.
     """
+    if (why := step.why_not(world)) is not None:
+        raise RequestError(f"step {step.name} of the preset {why}: take another preset")
     typed = {name.removeprefix("--") for name in typed_options(ctx)}
     options = {key: value for key, value in step.options_for(world).items() if key not in typed}
     for one, others in _INSTEAD:

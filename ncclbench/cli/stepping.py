@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.preset import command_called, long_options
+from ncclbench.cli.preset import FEWEST_DRILLED, command_called, long_options
 from ncclbench.cli.steps import Steps
 from ncclbench.errors import (
     EXIT_BAD_ANSWER,
@@ -116,8 +116,9 @@ def _words(step: StoredStep, place: Path, steps: Steps) -> list[str]:
         kept = [word for word in options if word.startswith((*_BESIDE_RESUME, "--exit-zero"))]
         return [name, f"--resume={place}", *kept]
     _set_aside(place)
-    if steps.seat is None and not (name == "drill" and steps.stored.nranks < 3):
-        options.append(f"--nproc-per-node={steps.stored.nranks}")
+    nproc = steps.stored.nranks if steps.seat is None else steps.params["nproc_per_node"]
+    if nproc is not None and not (name == "drill" and nproc < FEWEST_DRILLED):
+        options.append(f"--nproc-per-node={nproc}")
     if "--out" in known:
         options.append(f"--out={place}")
     return [name, *options]

@@ -145,11 +145,11 @@ def former_steps(ctx: click.Context, seat: Seat | None) -> Steps:
     params = ctx.params
     path = Path(params["resume"])
     stored = read_preset(path)
-    allowed = ("--resume", "--json", "--exit-zero", "--unclear")
+    allowed = ("--resume", "--json", "--exit-zero", "--unclear", "--nproc-per-node")
     beside = [name for name in typed_options(ctx) if name not in allowed]
     if beside:
         raise RequestError(f"--resume takes everything from the preset: leave {', '.join(beside)} away")
-    here = rank_count(seat, stored.nranks)
+    here = rank_count(seat, params["nproc_per_node"] or stored.nranks)
     if here != stored.nranks:
         raise RequestError(
             f"the preset has {stored.nranks} ranks, {here} were launched: resume it as it began"

@@ -21,6 +21,9 @@ from ncclbench.flight.hosts import expand
 Launcher = Literal["none", "torchrun", "srun", "mpirun", "env"]
 Variables = Mapping[str, str]
 
+# Set for a step of a preset under a launcher: its ranks meet in their parents' store, under this prefix.
+STEP_VARIABLE = "NCCLBENCH_STEP"
+
 LOOPBACK = "127.0.0.1"
 # torch's own default, for launchers that give a job no name to derive a port from.
 DEFAULT_PORT = 29500

@@ -21,9 +21,8 @@ from torch.distributed import PrefixStore  # type: ignore[attr-defined]
 from ncclbench import __version__
 from ncclbench.environment.host import format_ranges, host_identity
 from ncclbench.errors import MeasurementError, RequestError, StoreLost
-from ncclbench.supervise.launcher import Seat
+from ncclbench.supervise.launcher import STEP_VARIABLE, Seat
 from ncclbench.supervise.signals import EndSignals
-from ncclbench.supervise.steps import STEP_VARIABLE
 from ncclbench.supervise.store_process import StoreProcess
 from ncclbench.tables.topologies import Placement
 from ncclbench.worker.meeting import CONNECT_S, StorePlace, connect

@@ -20,15 +20,13 @@ from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import ncclbench
 from ncclbench.errors import EXIT_FAILED, MeasurementError
+from ncclbench.supervise.launcher import STEP_VARIABLE
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slots, flush_streams
 from ncclbench.worker.board import Board
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
-
-# In a step's environment under a launcher: its ranks meet in their parents' store, under this prefix.
-STEP_VARIABLE = "NCCLBENCH_STEP"
 
 # For a step that is asked to end: what it measured is to be written and shown. torchrun waits for 30 s.
 _GRACE_S = 25.0
