@@ -59,7 +59,7 @@ def test_answer_stands_first_on_the_terminal_and_on_the_page(
     assert max(map(len, rest[:-1])) <= 120
     html = (accepting / "report.html").read_text("utf-8")
     page = Page(html)
-    assert "Do not accept rack7-beta, orange, because" in page.text
+    assert "Do not accept rack7-beta, orange Because host orange is 4" in page.text
     assert next(iter(PANELS)) == "decision"
     hrefs = [link["href"] for link in page.tagged("a") if (link.get("href") or "").startswith("./")]
     assert set(hrefs) == {"./sweep/report.html", "./suspects/report.html"}
