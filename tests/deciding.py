@@ -41,19 +41,18 @@ COMMANDS = {
 Line = dict[str, Any]
 
 
-def real_runs(factory: pytest.TempPathFactory) -> Path:
-    """The folder of the real runs, measured once for all workers of the test run."""
+def real_runs(factory: pytest.TempPathFactory, *names: str) -> Path:
+    """The folder of real runs with those of these names, each measured once for all workers of the tests."""
     base = factory.getbasetemp()
     root = base.parent if os.environ.get("PYTEST_XDIST_WORKER") else base
     folder = root / "presets-real"
     with (root / "presets-real.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "whole").exists():
-            for name, command in COMMANDS.items():
-                words = [sys.executable, "-m", "ncclbench", *command.split(), "--out", str(folder / name)]
-                done = run(*words)
-                assert done.code in (0, 1), f"{command}: {done.err}"
-            (folder / "whole").touch()
+        for name in names:
+            if not (folder / name / "run.json").exists():
+                words = [*COMMANDS[name].split(), "--out", str(folder / name)]
+                done = run(sys.executable, "-m", "ncclbench", *words)
+                assert done.code in (0, 1), f"{name}: {done.err}"
     return folder
 
 

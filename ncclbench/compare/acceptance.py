@@ -79,7 +79,9 @@ def decide(found: Found) -> Decision:
         )
         for finding in findings
     ]
-    bad = [finding.sentence for finding in findings if finding.verdict == "fail"]
+    # Who is named is told before what all of them miss together.
+    failing = sorted((one for one in findings if one.verdict == "fail"), key=lambda one: one.hosts is None)
+    bad = [finding.sentence for finding in failing]
     unclear = [finding.sentence for finding in findings if finding.verdict == "unclear"]
     if bad:
         out = [line.subject for line in lines if line.evidence == "hosts" and line.verdict == "fail"]

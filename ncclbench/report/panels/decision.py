@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from ncclbench.report.decided import DecidedStep
 
 _TONES = {True: "good", False: "bad", None: "warn"}
-# Of a line or step, the class that colours it.
-_BAD, _MUTED = "failed", "unavailable"
+# Of a line and of a step, the class that colours it.
+_OF_LINE = {"against": "fail", "open": "unclear", "for": "pass"}
+_OF_STEP = {"done": "", "not run": "unavailable"}
 
 
 def build(report: Report) -> Content | None:
@@ -23,10 +24,13 @@ def build(report: Report) -> Content | None:
     decided = report.decided
     decision = decided.decision
     links = {step.name: step.href for step in decided.steps}
+    answer = decision.answer if decision else f"{decided.preset}: see its steps"
+    headline, _, because = answer.partition(", because ")
     return {
         "title": decided.preset,
         "tone": "" if decision is None else _TONES[decision.ok],
-        "headline": _upper(decision.answer if decision else f"{decided.preset}: see its steps"),
+        "headline": _upper(headline),
+        "because": because and f"Because {because}.",
         "counts": [] if decision is None else _counts([line.verdict for line in decision.lines]),
         "lines": []
         if decision is None
@@ -34,7 +38,7 @@ def build(report: Report) -> Content | None:
             {
                 "subject": line.subject,
                 "verdict": line.verdict,
-                "row": _row_class(line.verdict),
+                "row": _OF_LINE.get(line.verdict, line.verdict),
                 "sentence": line.sentence,
                 "settle": line.settle or "",
                 "step": line.step or "",
@@ -57,12 +61,11 @@ PANEL = Panel(
 
 
 def _step(step: DecidedStep) -> dict[str, str]:
-    good = step.status in ("done", "not run")
     return {
         "name": step.name,
         "href": step.href,
         "status": step.status,
-        "row": _MUTED if step.status == "not run" else "" if good else _BAD,
+        "row": _OF_STEP.get(step.status, "failed"),
         "seconds": f"{step.seconds:,.0f} s" if step.seconds else "–",
         "said": step.said,
         "command": step.command,
@@ -71,10 +74,6 @@ def _step(step: DecidedStep) -> dict[str, str]:
 
 def _counts(words: list[str]) -> list[str]:
     return [f"{count} {word}" for word, count in Counter(words).items()]
-
-
-def _row_class(verdict: str) -> str:
-    return _BAD if verdict in ("fail", "against") else ""
 
 
 def _upper(text: str) -> str:

@@ -26,7 +26,9 @@ _MOST_VALUES = 8
 
 
 def build(report: Report) -> Content | None:
-    """What differs between the runs, then one block per run."""
+    """What differs between the runs, then one block per run; nothing where there is none."""
+    if not report.sources:
+        return None
     return {
         "runs": [_block(source) for source in report.sources],
         "between_runs": _between_runs(report),
