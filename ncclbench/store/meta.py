@@ -25,6 +25,8 @@ from ncclbench.tables.statistics import STATISTICS
 from ncclbench.tables.topologies import WORLD
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
+# What no dump exceeds, so that products of two are finite.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 # Above every size and count that a plan can hold, and small enough to divide.
 _LARGEST = 1 << 62
@@ -121,18 +123,18 @@ class RecordedCall(TypedDict):
     topology: str
     op: str
     dtype: str
-    nbytes: int
-    calls: int
-    share: float
+    nbytes: _Count
+    calls: _Count
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class CasesFrom(TypedDict):
     """The dumps that cases came from, and what was taken of them."""
 
     files: list[DumpFile]
-    nfiles: int
+    nfiles: _Count
     sha256: str
-    nranks: int
+    nranks: _Count
     calls: list[RecordedCall]
     left: list[str]
 
