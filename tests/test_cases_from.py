@@ -282,3 +282,27 @@ class TestRefused:
     ) -> None:
         assert run(["sweep", "--cases-from", str(dumps), *other]) == 2
         assert "leave --cases-from away" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"nfiles": "4"},
+        {"calls": [{"op": "all_reduce"}]},
+        {"left": "none"},
+        {"nranks": 10**400},
+        {"files": None},
+    ],
+)
+def test_a_damaged_source_is_refused_in_a_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], change: dict[str, Any]
+) -> None:
+    (tmp_path / "rank_0").write_bytes(as_json(document([entry(0)], pg_config={})))
+    file = tmp_path / "plan.json"
+    planned(capsys, "--cases-from", tmp_path / "rank_0", "--out", file, nranks=1)
+    fields = json.loads(file.read_text())
+    fields["cases_from"] |= change
+    file.write_text(json.dumps(fields))
+    assert run(["sweep", "--plan", str(file), "--out", str(tmp_path / "run")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "plan.json is no plan this ncclbench can read" in line

@@ -26,6 +26,8 @@ from ncclbench.tables.statistics import STATISTICS
 from ncclbench.tables.topologies import WORLD
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
+# What no dump exceeds, so that products of two are finite.
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 
 # Half a million cases, or the environment of some ten thousand ranks.
 _MOST_BYTES = 256 << 20
@@ -124,18 +126,18 @@ class RecordedCall(TypedDict):
     topology: str
     op: str
     dtype: str
-    nbytes: int
-    calls: int
-    share: float
+    nbytes: _Count
+    calls: _Count
+    share: Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class CasesFrom(TypedDict):
     """The dumps that cases came from, and what was taken of them."""
 
     files: list[DumpFile]
-    nfiles: int
+    nfiles: _Count
     sha256: str
-    nranks: int
+    nranks: _Count
     calls: list[RecordedCall]
     left: list[str]
 
