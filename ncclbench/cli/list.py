@@ -146,7 +146,7 @@ SECTIONS: dict[str, Callable[[], list[Entry]]] = {
 )
 @json_option
 def command(section: str | None, as_json: bool) -> None:
-    """List collectives, backends, topologies, dtypes, operators, modes, settings, kernels: here, or why not."""
+    """List collectives, backends, topologies, dtypes, operators, modes, settings, kernels, or why not."""
     listed = {name: SECTIONS[name]() for name in ([section] if section else SECTIONS)}
     if as_json:
         message = f"listed {', '.join(listed)}"
