@@ -1,4 +1,4 @@
-"""What is kept in results/: the example reads as it did when measured, figures are those of reports."""
+"""What is kept in results/: the example reads as when it was measured, figures are those of reports."""
 
 from __future__ import annotations
 

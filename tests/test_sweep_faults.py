@@ -52,6 +52,7 @@ def test_a_killed_rank_is_named_at_once_and_the_rest_is_measured_on_resume(
     assert "SIGKILL" in last
     assert "all_reduce float32 sum" in last
     assert "epoch" in last
+    assert "if nobody did that, memory ran out: see dmesg" in last
     assert long_sweep.left_behind(2.0) == []
     before = {key: units[0].total_us.tolist() for key, units in load_run(tmp_path / "run").units.items()}
     assert before
@@ -142,6 +143,17 @@ def test_a_full_disk_is_one_clear_line_and_keeps_what_was_measured(tmp_path: Pat
         loaded = load_run(small / "run")
         assert loaded.units
         assert all(unit.total_us.shape[0] == 2 for units in loaded.units.values() for unit in units)
+
+
+@pytest.mark.full
+def test_a_disk_that_is_full_for_the_page_alone_asks_for_no_more_measuring(tmp_path: Path) -> None:
+    with require_mount(tmp_path / "small", kilobytes=160) as small:
+        words = ("--sizes", "64", "--modes", "isolated", "-n", "3", "--out", small / "run")
+        outcome = sweep(*words)
+        assert outcome.code == 3
+        last = outcome.err.strip().splitlines()[-1]
+        assert "disk full at " in last
+        assert last.endswith(f"the run is whole; its page is written by ncclbench report {small / 'run'}")
 
 
 @pytest.mark.full
