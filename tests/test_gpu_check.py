@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 import click
 import psutil
 import pytest
-from sweeping import alive, run
+from sweeping import alive, run, wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "benchmarks" / "gpu"
@@ -50,8 +52,8 @@ def test_some_checks_for_real(tmp_path: Path) -> None:
 
 @pytest.mark.full
 def test_more_checks_for_real(tmp_path: Path) -> None:
-    found = checked("counting,kernels,sweep-gloo,compare,flight,memory", tmp_path / "back.json")
-    names = ("counting", "kernels", "sweep-gloo x2", "compare x2", "flight x2", "memory")
+    found = checked("counting,sweep-gloo,flight", tmp_path / "back.json")
+    names = ("counting", "sweep-gloo x2", "flight x2")
     assert found == dict.fromkeys(names, WORKS)
 
 
@@ -114,6 +116,24 @@ def test_what_is_wrong_hangs_crashes_or_leaves_processes_is_told(
         assert words in text, words
     assert len(pids.read_text().split()) == 4
     assert not [pid for pid in map(int, pids.read_text().split()) if is_there(pid)]
+
+
+def test_a_check_dies_with_a_checker_that_is_killed(tmp_path: Path) -> None:
+    code = "import sys; from pathlib import Path; from gpu_check import child; "
+    code += "child.run([sys.executable, '-c', 'import time; time.sleep(300)'], Path(sys.argv[1]), 300)"
+    paths = {**os.environ, "PYTHONPATH": f"{ROOT}:{FOLDER}"}
+    checker = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], env=paths)
+    try:
+        parent = psutil.Process(checker.pid)
+        wait_until(
+            lambda: bool(parent.children()) and parent.children()[0].cmdline()[-1:] != [str(tmp_path)], "it"
+        )
+        (checked,) = parent.children()
+        checker.kill()
+        checker.wait()
+        wait_until(lambda: not alive(checked), "the end of the check", within_s=5)
+    finally:
+        checker.kill()
 
 
 @pytest.mark.usefixtures("here")

@@ -57,6 +57,7 @@ def test_transport_rows_have_times_and_no_bandwidth() -> None:
     assert any(row.GBs for row in transfer_rows(results))
 
 
+@pytest.mark.full
 def test_a_search_says_so_and_its_run_keeps_it(tmp_path: Path) -> None:
     words = ("matrix", "--quick", "--share-gpu", "--nproc-per-node", "2", "--backends", "gloo")
     outcome = run(sys.executable, "-m", "ncclbench", *words, "--out", tmp_path / "run")

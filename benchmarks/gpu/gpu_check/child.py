@@ -10,9 +10,12 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
+
+from ncclbench.supervise.orphans import die_with
 
 # Set for every process of a check; one that left its parent and its session is known by it.
 _MARK = "NCCLBENCH_GPU_CHECK"
@@ -56,6 +59,8 @@ def run(
             stdout=out,
             stderr=err,
             start_new_session=True,
+            # Killed itself, the checker ends nothing any more.
+            preexec_fn=partial(die_with, os.getpid()),
             env={**os.environ, **(variables or {}), _MARK: mark},
         )
         code: int | None = None
