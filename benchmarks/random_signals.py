@@ -36,15 +36,16 @@ from ncclbench.store.reader import load_run
 
 NCCLBENCH = (sys.executable, "-m", "ncclbench")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
-_SWEEP = ("sweep", "--backends", "gloo", "--sizes", "64,4K,64K", "--modes", "isolated", "-n", "60")
+_SWEEP = ("sweep", "--sizes", "64,4K,64K", "--modes", "isolated", "-n", "60")
 _TIMEOUT = ("--timeout", "5s")
+_GLOO = ("--backends", "gloo")
 _TWO = ("--nproc-per-node", "2")
 _ARMS = ("--arms", "gloo; gloo GLOO_SOCKET_IFNAME=lo", "--epochs", "2")
 # What is hurt; each gets --out DIR behind it.
 COMMANDS: dict[str, tuple[str, ...]] = {
-    "sweep": (*NCCLBENCH, *_SWEEP, *_TWO, *_TIMEOUT),
+    "sweep": (*NCCLBENCH, *_SWEEP, *_GLOO, *_TWO, *_TIMEOUT),
     "teams": (*NCCLBENCH, *_SWEEP, *_TWO, *_ARMS, *_TIMEOUT),
-    "torchrun": (*TORCHRUN, "-m", "ncclbench", *_SWEEP, *_TIMEOUT),
+    "torchrun": (*TORCHRUN, "-m", "ncclbench", *_SWEEP, *_GLOO, *_TIMEOUT),
     "matrix": (*NCCLBENCH, "matrix", "--backends", "gloo", "--nproc-per-node", "3", *_TIMEOUT),
     "suspects": (*NCCLBENCH, "suspects", "--quick", "--backends", "gloo", "--nproc-per-node", "3", *_TIMEOUT),
     "drill": (*NCCLBENCH, "drill", "--backends", "gloo", "--nproc-per-node", "3", "--trials", "1"),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from typing import Any, Literal
 
 from ncclbench.tables.collectives import COLLECTIVES
@@ -157,7 +158,7 @@ class PlannedCase:
     bytes_per_rank: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """Everything a run will do, fixed before it starts.
 
@@ -221,9 +222,9 @@ class Plan:
             found.setdefault(arm.can_share, []).append(arm)
         return tuple(map(tuple, found.values()))
 
-    @property
+    @cached_property
     def planned(self) -> list[Case]:
-        """The cases that will be run."""
+        """The cases that will be run; asked for with every case, of which there may be thousands."""
         return [entry.case for entry in self.cases if entry.status == "planned"]
 
     @property
@@ -315,9 +316,9 @@ def unplanned(arms: tuple[Arm, ...], nranks: int, share_gpu: bool = False) -> Pl
 # What a plan of an older ncclbench need not have.
 _LATER_FIELDS = ("rotation_bytes", "precision", "adapts")
 _PLAIN_FIELDS = tuple(
-    name
-    for name in Plan.__slots__
-    if name not in ("cases", "arms", "injection", "groups", "meshes", *_LATER_FIELDS)
+    each.name
+    for each in fields(Plan)
+    if each.name not in ("cases", "arms", "injection", "groups", "meshes", *_LATER_FIELDS)
 )
 
 
