@@ -195,4 +195,6 @@ def _usage(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts]
         return str(unknown("option", error.option_name, [*known, "--help"]))
+    if isinstance(error, click.MissingParameter) and error.ctx is not None:
+        return f"{error.format_message().rstrip('.')}: see {error.ctx.command_path} --help"
     return error.format_message()

@@ -133,8 +133,12 @@ def _why_nothing(base: Side, new: Side, unpaired: list[dict[str, Any]]) -> str:
     if not reasons:
         return "nothing can be compared: the runs hold no cases"
     reason, count = reasons.most_common(1)[0]
-    return f"nothing can be compared: {reason}" + (
-        f", and {len(unpaired) - count} more" if count < len(unpaired) else ""
+    case = next(entry["case"] for entry in unpaired if entry["reason"] == reason)
+    of_what = "" if case == "all" else f" ({case})"
+    more = f", and {len(unpaired) - count} more" if count < len(unpaired) else ""
+    return (
+        f"nothing can be compared: {reason}{of_what}{more}: "
+        "both sides need cases of the same collective, size, type, mode and ranks"
     )
 
 
