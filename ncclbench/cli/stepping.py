@@ -25,7 +25,7 @@ from ncclbench.errors import (
     MeasurementError,
     NcclbenchError,
 )
-from ncclbench.store.files import META_FILE, kind_of_run
+from ncclbench.store.files import META_FILE, REPORT_FILE, kind_of_run
 from ncclbench.store.preset import StepStatus, StoredPreset, StoredStep, write_preset
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.terminal.steps import heading, result, step_lines
@@ -213,14 +213,20 @@ class Answer:
 
 
 def answer_of(stored: StoredPreset, folder: Path) -> Answer | None:
-    """The answer to the preset's question; None where it asks none."""
-    if stored.decision is None:
-        return None
+    """The answer to the preset's question, None where it asks none; the page of the folder is written.
+
+    Raises:
+        MeasurementError: the page cannot be written.
+    """
     # Imported here: it reads runs, which takes what reads and compares them.
-    from ncclbench.compare.decisions import decide
+    from ncclbench.report.deciding import decided_of, write_decided
     from ncclbench.terminal.preset import decision_lines
 
-    found = decide(stored.decision, folder, stored.steps)
+    decided = decided_of(folder, stored)
+    write_decided(decided, folder / REPORT_FILE)
+    found = decided.decision
+    if found is None:
+        return None
     return Answer(found.ok, found.wrong, found.answer, decision_lines(found), found.as_json())
 
 
@@ -264,6 +270,8 @@ def _conclude(steps: Steps, signals: EndSignals) -> int:
         show(f"{line}\n", stream)
     for line in answer.lines if answer is not None else ():
         show(f"{line}\n", stream)
+    if ended is None:
+        show(f"report: {folder / REPORT_FILE}\n", stream)
     colour = "red" if code else "bold"
     show(f"{coloured(one_line(counts), colour, stream)}\n", stream)
     if ended is not None:
