@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,15 @@ def test_hostile_files_end_with_one_line(
     (line,) = captured.err.splitlines()
     assert said in line
     assert not (accepting / "report.html").exists()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.mkdir, lambda path: path.symlink_to(path)])
+def test_what_is_no_file_is_refused_at_once(
+    tmp_path: Path, make: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    make(tmp_path / "preset.json")
+    assert run_command(["report", str(tmp_path)]) == 2
+    assert "preset.json is no file" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,8 @@ def report_preset(
     _refuse(folders, compare_with, required)
     folder = Path(folders[0])
     folder = folder.parent if folder.name == PRESET_FILE else folder
+    if not os.path.isfile(folder / PRESET_FILE):  # opening a pipe would wait for who writes to it
+        raise RequestError(f"{folder / PRESET_FILE} is no file: name the folder that ncclbench wrote")
     stored = read_preset(folder)
     name = REPORT_FILE.replace(".html", "-redacted.html") if redact else REPORT_FILE
     page = free_file(Path(out).resolve() if out else folder / name, "name a file with --out")
