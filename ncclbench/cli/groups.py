@@ -179,8 +179,8 @@ def command(**params: Any) -> int:
     params["parts"] = _CONCURRENT_PARTS if params["concurrent"] else params["parts"] or _USUAL_PARTS
     if "together" not in params["parts"] and params["op"] != CROSSED_OP and "crossed" in params["parts"]:
         raise RequestError(
-            f"--op {params['op']} is for the part together: crossed always calls {CROSSED_OP}, as it is about the "
-            "order of calls: leave --op out"
+            f"--op {params['op']} is for the part together: crossed always calls {CROSSED_OP}, as it is "
+            "about the order of calls: leave --op out"
         )
     params["bytes"] = parse_sizes(
         sizes=params["sizes"], min_bytes=None, max_bytes=None, step_factor=None, step_bytes=None

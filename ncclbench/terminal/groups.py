@@ -150,9 +150,7 @@ def _crossed_lines(rows: Sequence[Row]) -> list[str]:
     for arm in dict.fromkeys(row["arm"] for row in rows):
         own = [row for row in rows if row["arm"] == arm]
         cuts = " and ".join(own[0]["topologies"])
-        title = (
-            f"# {arm}, {CROSSED_OP} by ranks that are in groups of {cuts}, each cell in processes of its own"
-        )
+        title = f"# {arm}, {CROSSED_OP} by ranks in groups of {cuts}, each cell in processes of its own"
         lines.append(one_line(title))
         cells = []
         for row in own:
