@@ -30,13 +30,17 @@ class CpuEngine:
         self._arrays = (*problem.inputs, problem.output)
 
     def compile(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
+        """Compile with numba and run once, so that no launch pays for it."""
         self.launch(shape, numbers)
 
     def launch(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
+        """Compute; returns when it is done."""
         self._function(*self._arrays, *numbers, shape.blocks, shape.threads, shape.length)
 
     def output(self) -> NDArray[Any]:
+        """The array that launches have written."""
         return self._arrays[-1]
 
     def clear(self) -> None:
+        """Make the output zeros again."""
         self._arrays[-1].fill(0)

@@ -99,6 +99,7 @@ class CudaEngine:
             self._arrays = [self._cuda.as_cuda_array(tensor, sync=False) for tensor in self._tensors]
 
     def compile(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
+        """Compile for the current GPU and run once, so that no launch pays for it."""
         with self._failing_in_one_line(), self._torch.cuda.device(self._index):
             self.launch(shape, numbers)
             self._torch.cuda.synchronize(self._index)
@@ -116,6 +117,7 @@ class CudaEngine:
             ) from error
 
     def launch(self, shape: Shape, numbers: tuple[Any, ...]) -> None:
+        """Put one launch on torch's current stream; returns at once."""
         import numpy as np
 
         # torch's default stream is 0, by which numba launches on the thread's own one where
@@ -128,11 +130,13 @@ class CudaEngine:
         launcher(*self._arrays, *numbers, np.int32(shape.length))
 
     def output(self) -> NDArray[Any]:
+        """The array that launches have written, copied to the host."""
         self._torch.cuda.synchronize(self._index)
         array: NDArray[Any] = self._tensors[-1].cpu().numpy()
         return array
 
     def clear(self) -> None:
+        """Make the output zeros again, on torch's current stream."""
         self._torch.cuda.synchronize(self._index)
         self._tensors[-1].zero_()
         self._torch.cuda.synchronize(self._index)

@@ -69,6 +69,7 @@ def tolerance(length: int) -> float:
 
 
 def flops(shape: Shape) -> int:
+    """Two per fused multiply-add of one launch."""
     return 2 * FMAS_PER_STEP * shape.all_threads * shape.length
 
 
@@ -99,6 +100,7 @@ def on_cpu(start: Any, end: Any, h: Any, blocks: int, threads: int, length: int)
 
 
 def on_cuda(threads: int) -> Callable[..., None]:
+    """The kernel for a GPU with so many threads in a block."""
     from ncclbench.kernels.cuda_source import fma
 
     return fma(CHAINS)

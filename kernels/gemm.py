@@ -65,6 +65,7 @@ def product(a_t: NDArray[Any], b: NDArray[Any], length: int) -> NDArray[Any]:
 
 
 def flops(shape: Shape) -> int:
+    """Two per multiplication and addition of the tiles of one launch."""
     return 2 * tile_width(shape.threads) ** 2 * DEPTH_PER_STEP * shape.blocks * shape.length
 
 
@@ -97,6 +98,7 @@ def on_cpu(a_t: Any, b: Any, c: Any, blocks: int, threads: int, length: int) -> 
 
 
 def on_cuda(threads: int) -> Callable[..., None]:
+    """The kernel for a GPU with so many threads in a block."""
     from ncclbench.kernels.cuda_source import gemm
 
     return gemm(threads, PER_THREAD, DEPTH_PER_STEP, STEPS_PER_TILE, ROW_TILES)

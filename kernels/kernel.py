@@ -20,10 +20,14 @@ class Kernel(Protocol):
     """
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> str:
+        """Its name in KINDS."""
+        ...
 
     @property
-    def shape(self) -> Shape: ...
+    def shape(self) -> Shape:
+        """Of one launch."""
+        ...
 
     def compile(self) -> None:
         """All that takes time once; no launch is slow afterwards, and a CUDA graph can capture it.

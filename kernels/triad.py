@@ -43,14 +43,17 @@ def problem(shape: Shape, elements: int, seed: int) -> Problem:
 
 
 def flops(shape: Shape) -> int:
+    """Two per element and step: a multiplication and an addition."""
     return 2 * shape.all_threads * shape.length
 
 
 def nbytes(shape: Shape) -> int:
+    """Two arrays read and one written, in bytes, were nothing cached."""
     return BYTES_PER_ELEMENT * shape.all_threads * shape.length
 
 
 def on_cpu(b: Any, c: Any, a: Any, scalar: Any, first: int, blocks: int, threads: int, length: int) -> None:
+    """STREAM's triad from element ``first`` on, round and round, as numba compiles it."""
     left, begin = blocks * threads * length, int(first)
     while left > 0:
         count = min(left, a.size - begin)
@@ -61,6 +64,7 @@ def on_cpu(b: Any, c: Any, a: Any, scalar: Any, first: int, blocks: int, threads
 
 
 def on_cuda(threads: int) -> Callable[..., None]:
+    """The kernel for a GPU; the number of threads makes no difference to its code."""
     from ncclbench.kernels.cuda_source import triad
 
     return triad

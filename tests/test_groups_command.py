@@ -251,6 +251,12 @@ def test_more_groups_than_files_are_refused(
     )
 
 
+def test_crossed_alone_refuses_an_operation_that_it_does_not_call(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(["groups", "--parts", "crossed", "--op", "all_gather"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "crossed always calls all_reduce" in line
+
+
 def test_a_refusal_is_a_document_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert run_command(["groups", "--kind", "x", "--json"]) == 2
     document = json.loads(capsys.readouterr().out)

@@ -223,7 +223,7 @@ def _refuse_slowest(params: Mapping[str, Any]) -> None:
     from ncclbench.faults.model import COMPUTE_S, SILENCE_PART
 
     longest = SILENCE_PART * params["timeout"] / 2 / COMPUTE_S
-    if params["fault"] == "slow" and params["slow_factor"] > longest:
+    if not FAULTS[params["fault"]].ends and params["slow_factor"] > longest:
         raise RequestError(
             f"--slow-factor {params['slow_factor']:g} looks like a hang with --timeout {params['timeout']:g}s"
             f": take up to {longest:g}, or a longer timeout"

@@ -43,7 +43,7 @@ from ncclbench.plan.sizes import parse_sizes
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
-from ncclbench.tables.groups import ISSUE_ORDERS, MAKINGS, PARTS, parse_kind
+from ncclbench.tables.groups import CROSSED_OP, ISSUE_ORDERS, MAKINGS, PARTS, parse_kind
 from ncclbench.tables.topologies import Cut, Groups, Placement
 from ncclbench.terminal.streams import coloured, one_line, show, write
 
@@ -117,7 +117,13 @@ concurrent_options = under(
         parse=values.topologies,
         help="Groups that are at work at once; also several cuts, like mesh:dp=2,tp=2 or pairs,ring.",
     ),
-    option("--op", metavar="NAME", default="all_reduce", parse=_op, help="What they do at the same time."),
+    option(
+        "--op",
+        metavar="NAME",
+        default="all_reduce",
+        parse=_op,
+        help="What they do at the same time; crossed always calls all_reduce.",
+    ),
     option("--sizes", metavar="SIZES", default="64K,4M", help="Bytes of each."),
     option(
         "--orders",
@@ -171,6 +177,11 @@ def command(**params: Any) -> int:
     if params["concurrent"] and params["parts"] is not None:
         raise RequestError("--concurrent is short for --parts together,crossed: leave one of the two out")
     params["parts"] = _CONCURRENT_PARTS if params["concurrent"] else params["parts"] or _USUAL_PARTS
+    if "together" not in params["parts"] and params["op"] != CROSSED_OP and "crossed" in params["parts"]:
+        raise RequestError(
+            f"--op {params['op']} is for the part together: crossed always calls {CROSSED_OP}, as it is "
+            "about the order of calls: leave --op out"
+        )
     params["bytes"] = parse_sizes(
         sizes=params["sizes"], min_bytes=None, max_bytes=None, step_factor=None, step_bytes=None
     )

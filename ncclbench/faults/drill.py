@@ -13,6 +13,8 @@ from ncclbench.faults.leftover import children, end_leftovers
 from ncclbench.faults.model import DrillPlan, RunTrial, TrialRequest
 from ncclbench.store.drills import DrillTrial
 from ncclbench.supervise.signals import EndSignals
+from ncclbench.tables.faults import FAULTS
+from ncclbench.tables.strategies import STRATEGIES
 
 
 def run_drill(
@@ -36,7 +38,7 @@ def run_drill(
     trials = []
     for number in range(plan.trials):
         for strategy in order.sample(plan.strategies, len(plan.strategies)):
-            breaks = plan.fault != "slow" and strategy not in ("restart", "abort")
+            breaks = FAULTS[plan.fault].ends and STRATEGIES[strategy].detaches
             own, flight = (flight, None) if breaks else (None, flight)
             trial = _run_one(TrialRequest(plan, strategy, number, secrets.token_hex(8), signals, own))
             keep(trial)
@@ -58,7 +60,7 @@ def _run_one(request: TrialRequest) -> DrillTrial:
 
 
 def _runner(strategy: str) -> RunTrial:
-    if strategy == "restart":
+    if STRATEGIES[strategy].needs == "elastic":
         from ncclbench.faults.restart import run_trial as restart
 
         return restart

@@ -1,10 +1,11 @@
 """How a rank comes to be in a group, and into the next one: the strategies as torch calls.
 
-One class per way; which one a strategy is stands in ``WAYS``.
+One class per way; its entry in STRATEGIES says which one a strategy takes.
 """
 
 from __future__ import annotations
 
+import importlib
 import threading
 from collections.abc import Callable
 from datetime import timedelta
@@ -14,6 +15,7 @@ import torch.distributed as dist
 
 from ncclbench.faults.talk import Form, RankTask
 from ncclbench.tables.backends import find_backend
+from ncclbench.tables.strategies import Strategy
 from ncclbench.worker.compat import backend_name
 from ncclbench.worker.device import Device
 
@@ -124,10 +126,8 @@ class Shrunk(Rebuilt):
         dist.shrink_group([self._task.victim], shrink_flags=dist.distributed_c10d.SHRINK_ABORT)
 
 
-WAYS: dict[str, Callable[[RankTask, Any, Device], Membership]] = {
-    "reconfigure": Reconfigured,
-    "reconfigure+fastpath": Reconfigured,
-    "shrink": Shrunk,
-    "rebuild": Rebuilt,
-    "abort": Rebuilt,
-}
+def membership_of(strategy: Strategy) -> Callable[[RankTask, Any, Device], Membership]:
+    """The class that a strategy's entry names."""
+    module, _, name = strategy.membership.partition(":")
+    made: Callable[[RankTask, Any, Device], Membership] = getattr(importlib.import_module(module), name)
+    return made

@@ -16,6 +16,7 @@ from ncclbench.faults.stamps import Seat, Stamps
 from ncclbench.faults.talk import Answer, Order, Prepare, Raised, RankTask
 from ncclbench.supervise.slots import Exit, Slot, Slots
 from ncclbench.supervise.store_process import StoreProcess
+from ncclbench.tables.faults import FAULTS, Stroke
 from ncclbench.worker.board import Board
 
 Kind = TypeVar("Kind")
@@ -220,6 +221,14 @@ class Orchestrator:
         """In words; a replacement has the number of the rank whose place it takes."""
         is_replacement = self._of_rank[rank].rank == self._plan.nranks
         return f"the replacement of rank {rank}" if is_replacement else f"rank {rank}"
+
+    def strike(self, victim: int, step: int) -> None:
+        """Let the plan's fault fall on a rank."""
+        plan = self._plan
+        if victim not in self.gone:
+            pid = self._of_rank[victim].pid
+            with contextlib.suppress(ProcessLookupError):
+                FAULTS[plan.fault].harm(Stroke(pid, victim, step, plan.compute_s, plan.slow_factor))
 
     def signal(self, rank: int, number: signal.Signals) -> None:
         """Send a signal to a rank's process."""

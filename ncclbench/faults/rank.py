@@ -14,7 +14,7 @@ import torch.distributed as dist
 
 from ncclbench.environ import set_variables
 from ncclbench.faults.loop import Loop, Told
-from ncclbench.faults.membership import WAYS, Membership
+from ncclbench.faults.membership import Membership, membership_of
 from ncclbench.faults.model import ERROR_HANDLING, MARKER
 from ncclbench.faults.stamps import Seat
 from ncclbench.faults.talk import (
@@ -33,7 +33,7 @@ from ncclbench.faults.talk import (
     Stopped,
 )
 from ncclbench.tables.backends import find_backend
-from ncclbench.tables.faults import FAULTS
+from ncclbench.tables.faults import FAULTS, InjectedFault, Stroke
 from ncclbench.tables.strategies import STRATEGIES
 from ncclbench.worker import recorder
 from ncclbench.worker.devices import Devices
@@ -44,10 +44,6 @@ _CONNECT_S = 30.0
 # What the first element of a stage's marks is called.
 _FORMED = {"n_minus_1": "detach", "n": "rejoin"}
 _GOOD = {"n_minus_1": "first_good_n_minus_1", "n": "first_good_n"}
-
-
-class InjectedFault(RuntimeError):
-    """What the fault "exception" raises."""
 
 
 def _settle_environment(task: RankTask) -> None:
@@ -94,8 +90,8 @@ class _Rank:
         devices = Devices(task.rank)
         device = devices.get(device_kind(find_backend(task.backend)))
         store = _store(task)
-        self._membership: Membership = WAYS[task.strategy](task, store, device)
-        blocking = task.strategy == "abort"
+        self._membership: Membership = membership_of(STRATEGIES[task.strategy])(task, store, device)
+        blocking = not STRATEGIES[task.strategy].detaches
         self._loop = Loop(task.rank, task.nbytes, device, pipe, seat, blocking)
         self._is_victim = task.rank == task.victim and not task.is_replacement
 
@@ -165,17 +161,11 @@ class _Rank:
         Args:
             step: from 0; None where no fault may come.
         """
-        task = self._task
-        seconds = task.compute_s
-        by_itself = FAULTS[task.fault].cause == "victim"
-        if self._is_victim and by_itself and step is not None and step >= task.step:
+        task, fault = self._task, FAULTS[self._task.fault]
+        if self._is_victim and fault.cause == "victim" and step is not None and step >= task.step:
             self._seat.mark("fault")
-            if task.fault == "exit":
-                os._exit(1)
-            if task.fault == "exception":
-                raise InjectedFault(f"rank {task.rank} fails on purpose at step {step}")
-            seconds *= task.slow_factor
-        time.sleep(seconds)
+            fault.harm(Stroke(os.getpid(), task.rank, step, task.compute_s, task.slow_factor))
+        time.sleep(task.compute_s)
         self._seat.beat()
 
 

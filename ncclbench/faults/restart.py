@@ -31,6 +31,7 @@ from ncclbench.store.drills import PHASES, DrillTrial
 from ncclbench.supervise.slots import Slot, Slots
 from ncclbench.tables.backends import find_backend
 from ncclbench.tables.collectives import COLLECTIVES
+from ncclbench.tables.faults import FAULTS
 from ncclbench.tables.strategies import STRATEGIES
 from ncclbench.worker.board import Board
 from ncclbench.worker.compat import backend_name
@@ -50,7 +51,7 @@ _Word = dict[str, Any]
 
 def limit_s(plan: DrillPlan) -> float:
     """The longest that a trial may take: two starts, the group's timeout, and torchrun's grace."""
-    steps_s = (plan.step + 40) * plan.compute_s * (plan.slow_factor if plan.fault == "slow" else 1.0)
+    steps_s = (plan.step + 40) * plan.compute_s * (1.0 if FAULTS[plan.fault].ends else plan.slow_factor)
     return 2 * _START_S + 2 * plan.timeout_s + _TORCHRUN_GRACE_S + steps_s
 
 
@@ -200,7 +201,7 @@ class _Job:
         notices = {
             rank: _after_ms(since_ns, self._notice_ns(rank))
             for rank in plan.survivors
-            if plan.fault != "slow"
+            if FAULTS[plan.fault].ends
         }
         told = [at for at in notices.values() if at is not None]
         if told:
@@ -251,7 +252,7 @@ class _Job:
         return factor * self.plan.nbytes / slowest_s / 1e9
 
     def _outcome(self, missing: list[str], torchrun: Slot) -> str | None:
-        if self.plan.fault == "slow":
+        if not FAULTS[self.plan.fault].ends:
             return "torchrun did nothing: it starts ranks again that have ended, not slow ones"
         if not missing:
             return None

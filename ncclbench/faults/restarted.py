@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import Any
 
 from ncclbench.environ import variables
 from ncclbench.supervise.orphans import die_with
+from ncclbench.tables.faults import FAULTS, Stroke
 
 _MEET_S = 60.0
 # Steps that a slow rank is left to be slow in.
@@ -151,27 +151,16 @@ def _burst(reduce: Callable[[], None]) -> float:
 
 def _steps(request: RestartRequest, rank: int, is_right: Callable[[], bool], words: _Words) -> None:
     """Step until the fault ends it; where the fault is slowness, for some steps more."""
+    fault = FAULTS[request.fault]
     for step in range(request.step + _SLOW_STEPS):
-        is_due = step >= request.step and rank == request.victim
-        if step == request.step and is_due:
-            words.say("fault")
-            _suffer(request.fault)
-        is_slow = is_due and request.fault == "slow"
-        time.sleep(request.compute_s * (request.slow_factor if is_slow else 1.0))
+        if step >= request.step and rank == request.victim:
+            if step == request.step:
+                words.say("fault")
+            if step == request.step or not fault.ends:
+                fault.harm(Stroke(os.getpid(), rank, step, request.compute_s, request.slow_factor))
+        time.sleep(request.compute_s)
         if not is_right():
             words.say("wrong")
-
-
-def _suffer(fault: str) -> None:
-    match fault:
-        case "kill":
-            os.kill(os.getpid(), signal.SIGKILL)
-        case "hang":
-            os.kill(os.getpid(), signal.SIGSTOP)
-        case "exit":
-            os._exit(1)
-        case "exception":
-            raise RuntimeError("this rank raises on purpose")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from ncclbench.faults.model import Policy, Spared, TrialRequest
 from ncclbench.faults.orchestrator import Broken, Orchestrator
 from ncclbench.faults.stamps import common_waits_us
 from ncclbench.faults.talk import Raised, Stopped
+from ncclbench.tables.faults import FAULTS
 
 # Deaths and words wake it; silence and waiting times are looked at so often.
 _LOOK_S = 0.005
@@ -105,7 +106,7 @@ def told_alike(said: dict[int, str]) -> str:
 
 
 def _policy(request: TrialRequest) -> Policy | None:
-    if request.plan.fault != "slow":
+    if FAULTS[request.plan.fault].ends:
         return None
     from ncclbench.faults.straggler import make_policy
 

@@ -119,7 +119,7 @@ class _Trial:
             return
         self._await(lambda: self._victim_seat.steps >= before + plan.step)
         self._fault_ns = time.monotonic_ns()
-        ranks.signal(plan.victim, signal.SIGKILL if plan.fault == "kill" else signal.SIGSTOP)
+        ranks.strike(plan.victim, self._fault_step)
 
     def _await(self, condition: Callable[[], bool]) -> None:
         """Wait for something that comes with the victim's steps."""
@@ -138,12 +138,12 @@ class _Trial:
         Raises:
             Broken: it ended before the last of them.
         """
-        if self._request.strategy == "abort":
+        if not STRATEGIES[self._request.strategy].detaches:
             self._do_nothing()
             return
         survivors, victim = self._plan.survivors, self._plan.victim
         sign = await_sign(self._request, self._ranks)
-        if self._plan.fault == "slow":
+        if not FAULTS[self._plan.fault].ends:
             self._slow_pace()
         if isinstance(sign, Spared):
             self._leave_alone(sign)
@@ -161,7 +161,7 @@ class _Trial:
     def _detach(self, survivors: tuple[int, ...], victim: int) -> None:
         """From the sign of the fault to the decision who is left."""
         ranks = self._ranks
-        if self._plan.fault == "slow":
+        if not FAULTS[self._plan.fault].ends:
             # Nothing is broken, so that all, the slow one among them, can leave at the same step.
             self._pause(self._everybody)
             ranks.order([victim], End())

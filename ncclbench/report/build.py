@@ -207,8 +207,9 @@ def _page(
     rows: list[Row],
 ) -> str:
     """A page: those of the panels that have something to show of the subject, and the rows for download."""
-    contents = {name: panel.build(subject) for name, panel in panels.items()}
-    shown = [(panels[name], content) for name, content in contents.items() if content is not None]
+    in_order = sorted(panels.values(), key=lambda panel: panel.order)
+    contents = [(panel, panel.build(subject)) for panel in in_order]
+    shown = [(panel, content) for panel, content in contents if content is not None]
     groups = [
         {"follows_selection": follows, "entries": list(group)}
         for follows, group in itertools.groupby(shown, lambda entry: entry[0].follows_selection)

@@ -53,8 +53,6 @@ _ENTRIES = (
 
 DTYPES: dict[str, Dtype] = {entry.name: entry for entry in _ENTRIES}
 
-_BY_ANY_NAME = DTYPES | {alias: entry for entry in _ENTRIES for alias in entry.aliases}
-
 
 def find_dtype(name: str) -> Dtype:
     """The entry for torch's name or an alias (``half``, ``bf16``).
@@ -62,4 +60,5 @@ def find_dtype(name: str) -> Dtype:
     Raises:
         RequestError: no such type.
     """
-    return lookup(_BY_ANY_NAME, "dtype", name.removeprefix("torch."))
+    by_any_name = DTYPES | {alias: entry for entry in DTYPES.values() for alias in entry.aliases}
+    return lookup(by_any_name, "dtype", name.removeprefix("torch."))

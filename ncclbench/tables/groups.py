@@ -13,6 +13,9 @@ PARTS = {
     "crossed": "ranks in two groups that call in one order or in another: completed, deadlocked or raised",
 }
 
+# What is called in crossed groups: nobody leaves it before all have come, so that an order can deadlock.
+CROSSED_OP = "all_reduce"
+
 # Those whose ranks may hang for good: they get processes of their own, which are killed.
 IN_CELLS = ("crossed",)
 

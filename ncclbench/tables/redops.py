@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ncclbench.tables.dtypes import Dtype
+
+Data = Literal["terms", "factors", "extremes", "rare bits", "common bits", "values"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,15 +17,23 @@ class RedOp:
     Attributes:
         name: as nccl-tests prints it.
         torch_name: attribute of ``torch.distributed.ReduceOp``.
+        combine: numpy's function of the same meaning, by which results are checked.
+        data: what is reduced in tests, so that every rank's part shows and nothing overflows: "terms" add up,
+            "factors" are multiplied, "extremes" use all of the type, of "rare bits" and "common bits" single
+            ranks decide, "values" are any.
         kinds: element kinds it is defined on; what a backend then supports is probed, not listed.
         grows: repeated in-place application makes values grow without bound.
+        divides: the result is divided by the number of ranks.
         exact: the result does not depend on order or rounding for the data ncclbench uses.
     """
 
     name: str
     torch_name: str
+    combine: str
+    data: Data
     kinds: tuple[str, ...]
     grows: bool = False
+    divides: bool = False
     exact: bool = True
 
     def refusal(self, dtype: Dtype) -> str | None:
@@ -35,14 +46,14 @@ class RedOp:
 _NUMBERS = ("float", "int", "uint")
 
 _ENTRIES = (
-    RedOp("sum", "SUM", (*_NUMBERS, "complex", "bool"), grows=True),
-    RedOp("prod", "PRODUCT", (*_NUMBERS, "complex", "bool")),
-    RedOp("min", "MIN", (*_NUMBERS, "bool")),
-    RedOp("max", "MAX", (*_NUMBERS, "bool")),
-    RedOp("avg", "AVG", (*_NUMBERS, "complex"), exact=False),
-    RedOp("band", "BAND", ("int", "uint", "bool")),
-    RedOp("bor", "BOR", ("int", "uint", "bool")),
-    RedOp("bxor", "BXOR", ("int", "uint", "bool")),
+    RedOp("sum", "SUM", "add", "terms", (*_NUMBERS, "complex", "bool"), grows=True),
+    RedOp("prod", "PRODUCT", "multiply", "factors", (*_NUMBERS, "complex", "bool")),
+    RedOp("min", "MIN", "minimum", "extremes", (*_NUMBERS, "bool")),
+    RedOp("max", "MAX", "maximum", "extremes", (*_NUMBERS, "bool")),
+    RedOp("avg", "AVG", "add", "terms", (*_NUMBERS, "complex"), divides=True, exact=False),
+    RedOp("band", "BAND", "bitwise_and", "common bits", ("int", "uint", "bool")),
+    RedOp("bor", "BOR", "bitwise_or", "rare bits", ("int", "uint", "bool")),
+    RedOp("bxor", "BXOR", "bitwise_xor", "values", ("int", "uint", "bool")),
 )
 
 REDOPS: dict[str, RedOp] = {entry.name: entry for entry in _ENTRIES}

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ncclbench.tables.faults import FAULTS
+
 NOTICES = ("first_notice", "last_notice")
 DETACHED = (*NOTICES, "decision", "detach", "first_good_n_minus_1")
 REPLACED = (*DETACHED, "replacement_ready", "rejoin", "first_good_n")
@@ -26,6 +28,8 @@ class Strategy:
             nothing beyond process groups.
         environment: variables that its ranks are started with, besides those of every drill.
         unmeasured: what a drill does not see of it and why, in words; empty where it sees all.
+        membership: the class by which its ranks come from group to group, ``module:Class``, as
+            ``faults.membership.Membership`` has it; empty where they do not.
         slow_phases: of a drill with ``slow``, which ends nothing by itself; None where they are ``phases``.
     """
 
@@ -36,13 +40,20 @@ class Strategy:
     needs: str | None = None
     environment: tuple[tuple[str, str], ...] = ()
     unmeasured: str = ""
+    membership: str = "ncclbench.faults.membership:Rebuilt"
     slow_phases: tuple[str, ...] | None = None
 
     def phases_of(self, fault: str) -> tuple[str, ...]:
         """The phases that a drill with this fault goes through."""
-        if fault == "slow" and self.slow_phases is not None:
+        known = FAULTS.get(fault)
+        if known is not None and not known.ends and self.slow_phases is not None:
             return self.slow_phases
         return self.phases
+
+    @property
+    def detaches(self) -> bool:
+        """Whether survivors leave the victim out and go on; else they are only looked at."""
+        return "detach" in self.phases
 
 
 _ENTRIES = (
@@ -52,6 +63,7 @@ _ENTRIES = (
         REPLACED,
         backends=("gloo", "nccl2"),
         needs="reconfigure",
+        membership="ncclbench.faults.membership:Reconfigured",
     ),
     Strategy(
         "reconfigure+fastpath",
@@ -59,6 +71,7 @@ _ENTRIES = (
         REPLACED,
         backends=("nccl2",),
         needs="reconfigure",
+        membership="ncclbench.faults.membership:Reconfigured",
         environment=(("TORCH_NCCL2_RECONFIGURE_SHRINK_GROW", "1"),),
     ),
     Strategy(
@@ -66,6 +79,7 @@ _ENTRIES = (
         "torch's shrink_group: survivors leave the victim out; nobody can join again",
         DETACHED,
         needs="shrink",
+        membership="ncclbench.faults.membership:Shrunk",
     ),
     Strategy(
         "rebuild",
@@ -77,6 +91,7 @@ _ENTRIES = (
         "torchrun's elastic restart: every process is ended and started again",
         (*NOTICES, "replacement_ready", "rejoin", "first_good_n"),
         needs="elastic",
+        membership="",
         unmeasured="no pace and no flight recorder are kept: its ranks are torchrun's",
         slow_phases=(),
     ),

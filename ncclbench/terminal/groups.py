@@ -15,6 +15,7 @@ from ncclbench.stats.group_words import (
     most_groups,
     wrong_said,
 )
+from ncclbench.tables.groups import CROSSED_OP
 from ncclbench.terminal.columns import aligned, indented, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
@@ -149,7 +150,7 @@ def _crossed_lines(rows: Sequence[Row]) -> list[str]:
     for arm in dict.fromkeys(row["arm"] for row in rows):
         own = [row for row in rows if row["arm"] == arm]
         cuts = " and ".join(own[0]["topologies"])
-        title = f"# {arm}, calls of ranks that are in groups of {cuts}, each cell in processes of its own"
+        title = f"# {arm}, {CROSSED_OP} by ranks in groups of {cuts}, each cell in processes of its own"
         lines.append(one_line(title))
         cells = []
         for row in own:

@@ -76,8 +76,8 @@ class Operation:
         self._grows = reduces and REDOPS[case.redop or "sum"].grows
         # Sums, and averages that are sums first, wear the pool's data: values grow. Products get data
         # of their own, whose products do not grow.
-        self._sums = reduces and case.redop in ("sum", "avg")
-        self.fills_slots = reduces and case.redop == "prod"
+        self._sums = reduces and REDOPS[case.redop or "sum"].data == "terms"
+        self.fills_slots = reduces and REDOPS[case.redop or "sum"].data == "factors"
 
     @property
     def limit(self) -> int | None:

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ncclbench.plan.model import Case
 from ncclbench.tables.dtypes import DTYPES, Dtype
-from ncclbench.tables.redops import REDOPS
+from ncclbench.tables.redops import REDOPS, Data
 
 PERIOD = 65_521
 
@@ -141,7 +141,7 @@ class Patterns:
 
         def pattern(timed: bool) -> Pattern:
             # Only products need other data for the clock than for the check.
-            is_timed = timed and case.redop == "prod"
+            is_timed = timed and _data(case.redop) == "factors"
             # How many ranks there are makes a difference to reductions only: a table each for group sizes.
             key = (case.dtype, case.redop, case.nranks if case.redop else 0, device.type, is_timed)
             if key not in self._made:
@@ -186,19 +186,20 @@ def _draw(
     if dtype.kind == "bool":
         return rng.integers(0, 2, PERIOD)
     signed = dtype.kind != "uint"
-    if redop == "prod":
+    data = _data(redop)
+    if data == "factors":
         signs = rng.choice([-1, 1], PERIOD) if signed else np.ones(PERIOD, np.int64)
         factors = np.where(rng.random(PERIOD) < density * min(0.5, 4 / nranks), 2, 1)
         return np.asarray(signs if timed else signs * factors, dtype=np.int64)
-    if redop in ("band", "bor"):
+    if data in ("common bits", "rare bits"):
         # Bits that one rank in ``nranks`` decides: with even odds the result would always be 0 or full.
         rare = rng.random((dtype.exact_bound.bit_length(), PERIOD)) < 1 / (nranks + 1)
-        bits = rare if redop == "bor" else ~rare
+        bits = rare if data == "rare bits" else ~rare
         weights = 1 << np.arange(len(bits), dtype=np.int64)
         return np.asarray((bits * weights[:, None]).sum(axis=0) & dtype.exact_bound)
-    terms = nranks if redop in ("sum", "avg") else 1
+    terms = nranks if data == "terms" else 1
     largest = max(1, min(_LARGEST_VALUE, dtype.exact_bound // terms))
-    if redop in ("min", "max"):
+    if data == "extremes":
         largest = min(_LARGEST_EXTREME, dtype.exact_bound)
     values = rng.integers(-largest if signed else 0, largest + 1, PERIOD)
     if density < 1:
@@ -235,29 +236,22 @@ def _over_ranks(table: Table, nranks: int, combine: np.ufunc) -> Table:
 def _largest_reduction(table: Table, redop: str, nranks: int) -> float:
     """Largest magnitude that any partial reduction in any order can reach."""
     magnitudes = np.maximum(np.abs(table.real), np.abs(table.imag)).astype(np.float64)
-    if redop in ("sum", "avg"):
+    if _data(redop) == "terms":
         return float(_over_ranks(magnitudes, nranks, np.add).max())
-    if redop == "prod":
+    if _data(redop) == "factors":
         factors_of_two = _over_ranks(np.log2(np.maximum(magnitudes, 1)), nranks, np.add)
         return float(2.0 ** min(1000.0, factors_of_two.max()))
     return float(magnitudes.max())
 
 
-_COMBINE: dict[str, np.ufunc] = {
-    "sum": np.add,
-    "avg": np.add,
-    "prod": np.multiply,
-    "min": np.minimum,
-    "max": np.maximum,
-    "band": np.bitwise_and,
-    "bor": np.bitwise_or,
-    "bxor": np.bitwise_xor,
-}
+def _data(redop: str | None) -> Data:
+    return "values" if redop is None else REDOPS[redop].data
 
 
 def _reduce(table: Table, redop: str, nranks: int, dtype: Dtype) -> Table:
-    result = _over_ranks(table, nranks, _COMBINE[redop])
-    if redop == "avg":
+    entry = REDOPS[redop]
+    result = _over_ranks(table, nranks, getattr(np, entry.combine))
+    if entry.divides:
         return result / nranks if dtype.kind in ("float", "complex") else np.trunc(result / nranks)
     if dtype.kind == "bool":
         # A sum of truth values is "any", as torch documents for bool tensors.

@@ -19,6 +19,7 @@ COALESCED_TENSORS = 4
 
 
 def same_everywhere(nelements: int, rank: int, nranks: int, seed: int) -> Layout | str:
+    """Sizes of an operation that sends and receives the same elements on all ranks."""
     if nelements < 1:
         return "below one element per rank"
     return Layout(count=nelements, nelements=nelements, send=nelements, recv=0)
