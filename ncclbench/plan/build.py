@@ -23,6 +23,7 @@ from ncclbench.plan.model import (
     Plan,
     PlannedCase,
 )
+from ncclbench.tables.backends import Backend, find_backend
 from ncclbench.tables.collectives import COLLECTIVES, Collective, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
@@ -136,6 +137,7 @@ def build_plan(
         machine.rotation_bytes(device, local_ranks),
         machine.most_bytes(device, local_ranks),
         machine.shortage(device, local_ranks),
+        tuple(find_backend(arm.backend) for arm in arms),
     )
     place = placement or Placement.in_blocks(nranks, local_ranks)
     cuts = [_Placed(cut, cut.groups(place)) for cut in selection.topologies]
@@ -257,11 +259,13 @@ class _Room:
         rotation_bytes: what the slots of a case should exceed together.
         most_bytes: of all of a case; None where unknown.
         shortage: why a case that needs more is skipped.
+        backends: that run in it, with copies of their own.
     """
 
     rotation_bytes: int
     most_bytes: int | None
     shortage: str
+    backends: tuple[Backend, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +317,7 @@ def _cases(
                     continue
                 slot = memory.layout_slot_bytes(size.layout, itemsize, form.in_place)
                 needed = slot * memory.slot_count(slot, room.rotation_bytes) + memory.PATTERN_BYTES
+                needed += memory.copied_bytes(op, size.layout, itemsize, room.backends)
                 if room.most_bytes is not None and needed > room.most_bytes:
                     yield PlannedCase(case, "skipped", room.shortage, needed)
                 else:
