@@ -224,7 +224,9 @@ def hurt(trial: Trial, folder: Path) -> None:
         said = scene.said()
     finally:
         scene.end()
-    if trial.code is not None and not with_nobody:
+    if was_over and trial.code != 0:
+        trial.faults.append(f"failed by itself: {said.strip().splitlines()[-1:]}")
+    elif trial.code is not None and not with_nobody:
         trial.faults += _wrong_end(trial, said)
     if trial.what in _RESUMABLE:
         trial.faults += _resumed(trial, scene.out)
