@@ -225,7 +225,9 @@ def hurt(trial: Trial, folder: Path) -> None:
         said = scene.said()
     finally:
         scene.end()
-    if trial.code is not None and not with_nobody:
+    if was_over and trial.code != 0:
+        trial.faults.append(f"failed by itself: {said.strip().splitlines()[-1:]}")
+    elif trial.code is not None and not with_nobody:
         trial.faults += _wrong_end(trial, said)
     if trial.what in _RESUMABLE:
         trial.faults += _resumed(trial, scene.out)
@@ -296,8 +298,11 @@ def _resumed(trial: Trial, out: Path) -> list[str]:
         entry = msgspec.json.decode(line)
         if entry["type"] == "samples":
             counted[entry["case"], entry["arm"], entry["epoch"], entry["rank"]] += 1
-    whole = {(key[0], key[1], unit.epoch) for key, units in before.units.items() for unit in units}
-    twice = [key for key, times in counted.items() if times > 1 and key[:3] in whole]
+    # An epoch that has come to some arms only is measured anew on all: they are compared within it.
+    arms: Counter[tuple[str, int]] = Counter()
+    arms.update((key[0], unit.epoch) for key, units in before.units.items() for unit in units)
+    nwhole = len(before.plan.arms)
+    twice = [key for key, times in counted.items() if times > 1 and arms[key[0], key[2]] == nwhole]
     if twice:
         faults.append(f"measured twice: {twice[0]}")
     stale = [each.name for each in out.iterdir() if each.name.endswith(".tmp")]

@@ -1,4 +1,4 @@
-"""Commands hurt at a few fixed moments (benchmarks/random_signals.py), and clocks and folders that are not sane."""
+"""Commands hurt at a few fixed moments (benchmarks/random_signals.py), a clock set back, a folder in use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from attributing import load_script
+from attributing import load
 from sweeping import SWEEP, Running, lines, run, sweep, wait_until
 
 from ncclbench.store.reader import load_run
@@ -39,7 +39,7 @@ datetime.datetime = SetBack
 @pytest.fixture(scope="module")
 def hurting() -> ModuleType:
     """benchmarks/random_signals.py."""
-    return load_script("random_signals", "hurting")
+    return load("random_signals", "hurting")
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Arm, Case, Device, Plan
 from ncclbench.plan.schedule import usual_visits, visit_order
 from ncclbench.plan.sizes import parse_sizes
+from ncclbench.tables.backends import BACKENDS
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.redops import REDOPS
@@ -276,7 +277,8 @@ class TestMemory:
     def test_the_plan_says_what_each_case_needs(self) -> None:
         plan = plan_of(ops=("all_gather", "barrier"), sizes=(64, 1 << 20))
         for entry in plan.cases:
-            assert entry.bytes_per_rank == memory.case_bytes(entry.case, plan.rotation_bytes)
+            backends = [BACKENDS[arm.backend] for arm in plan.arms]
+            assert entry.bytes_per_rank == memory.case_bytes(entry.case, plan.rotation_bytes, backends)
 
     def test_ranks_of_a_host_go_past_its_cache_together(self) -> None:
         host = Machine("host", "cpu", 4, memory_bytes=1 << 40, last_level_cache_bytes=40 << 20)

@@ -24,6 +24,7 @@ from ncclbench.plan.model import (
     Plan,
     PlannedCase,
 )
+from ncclbench.tables.backends import find_backend
 from ncclbench.tables.collectives import COLLECTIVES, Collective
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.settings import tiers
@@ -139,6 +140,7 @@ def build_plan(
         machine.rotation_bytes(device, local_ranks),
         machine.most_bytes(device, local_ranks),
         machine.shortage(device, local_ranks),
+        tuple(find_backend(arm.backend) for arm in arms),
     )
     place = placement or Placement.in_blocks(nranks, local_ranks)
     asked = {cut.name: cut for selection in chosen for cut in selection.topologies}
@@ -287,6 +289,7 @@ def _cases(
                     continue
                 slot = memory.layout_slot_bytes(size.layout, itemsize, form.in_place)
                 needed = slot * memory.slot_count(slot, room.rotation_bytes) + memory.PATTERN_BYTES
+                needed += memory.copied_bytes(op, size.layout, itemsize, room.backends)
                 if room.most_bytes is not None and needed > room.most_bytes:
                     yield PlannedCase(case, "skipped", room.shortage, needed)
                 else:

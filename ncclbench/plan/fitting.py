@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ncclbench.plan.model import Case, Device
+from ncclbench.tables.backends import Backend
 from ncclbench.tables.collectives import Collective, Layout
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.modes import MODES
@@ -20,11 +21,13 @@ class Room:
         rotation_bytes: what the slots of a case should exceed together.
         most_bytes: of all of a case; None where unknown.
         shortage: why a case that needs more is skipped.
+        backends: that run in it, with copies of their own.
     """
 
     rotation_bytes: int
     most_bytes: int | None
     shortage: str
+    backends: tuple[Backend, ...]
 
 
 @dataclass(frozen=True, slots=True)

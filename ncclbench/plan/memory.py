@@ -6,7 +6,10 @@ take successive slots, so that none finds its data in the cache the one before i
 
 from __future__ import annotations
 
-from ncclbench.plan.model import Case
+from collections.abc import Iterable
+
+from ncclbench.plan.model import Case, Plan
+from ncclbench.tables.backends import Backend
 from ncclbench.tables.collectives import COLLECTIVES, Layout
 from ncclbench.tables.dtypes import DTYPES
 
@@ -29,11 +32,14 @@ def layout_slot_bytes(layout: Layout, itemsize: int, one_buffer: bool) -> int:
 
 def slot_bytes(case: Case) -> int:
     """Bytes from one slot of the case to the next; 0 for an operation without data."""
-    itemsize = DTYPES[case.dtype].itemsize
-    layout = COLLECTIVES[case.op].sizes(case.nbytes // itemsize, case.nranks, 0)
+    return layout_slot_bytes(_layout(case), DTYPES[case.dtype].itemsize, case.in_place)
+
+
+def _layout(case: Case) -> Layout:
+    layout = COLLECTIVES[case.op].sizes(case.nbytes // DTYPES[case.dtype].itemsize, case.nranks, 0)
     if isinstance(layout, str):
         raise ValueError(f"{case.key} has no layout: {layout}")
-    return layout_slot_bytes(layout, itemsize, case.in_place)
+    return layout
 
 
 def slot_count(slot: int, rotation_bytes: int) -> int:
@@ -41,10 +47,24 @@ def slot_count(slot: int, rotation_bytes: int) -> int:
     return LEAST_SLOTS if slot == 0 else max(LEAST_SLOTS, -(-rotation_bytes // slot))
 
 
-def case_bytes(case: Case, rotation_bytes: int) -> int:
-    """Device memory a rank needs for the case: its slots and the data they are filled from."""
+def copied_bytes(op: str, layout: Layout, itemsize: int, backends: Iterable[Backend]) -> int:
+    """What the one of the backends that copies most holds beside the buffers while the operation runs."""
+    copies = max((backend.copies.get(op, 0) for backend in backends), default=0)
+    return copies * _aligned(max(layout.send, layout.recv) * itemsize)
+
+
+def case_bytes(case: Case, rotation_bytes: int, backends: Iterable[Backend] = ()) -> int:
+    """Device memory a rank needs for the case: its slots, what they are filled from, and backends' copies."""
+    itemsize = DTYPES[case.dtype].itemsize
     slot = slot_bytes(case)
-    return slot * slot_count(slot, rotation_bytes) + PATTERN_BYTES
+    copied = copied_bytes(case.op, _layout(case), itemsize, backends)
+    return slot * slot_count(slot, rotation_bytes) + PATTERN_BYTES + copied
+
+
+def pool_bytes(plan: Plan) -> int:
+    """Of the buffers that all cases of a plan share: no copy of a backend's lies there."""
+    needed = (case_bytes(case, plan.rotation_bytes) for case in plan.planned)
+    return max(1, max(needed, default=0) - PATTERN_BYTES)
 
 
 def _aligned(nbytes: int) -> int:

@@ -6,7 +6,8 @@ every row: ``nccl`` is nccl2 since torch 2.15 unless TORCH_DIST_USE_NCCL2=0 was 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import entry_points
 from typing import Literal
 
@@ -28,6 +29,8 @@ class Backend:
         description: what it is, for ``ncclbench list``.
         binds_device: whether ``device_id`` is given, so that the communicator is made eagerly.
         oldest_torch: first (major, minor) that has it, or None.
+        copies: by operation, how many copies of the larger buffer it holds at most while that runs, as seen
+            in the most memory that a process had (tests/test_operating_memory.py).
     """
 
     name: str
@@ -36,10 +39,24 @@ class Backend:
     description: str
     binds_device: bool = False
     oldest_torch: tuple[int, int] | None = None
+    copies: Mapping[str, int] = field(default_factory=dict, hash=False)
 
 
 _ENTRIES = (
-    Backend("gloo", "gloo", "cpu", "gloo over TCP, on the CPU: what runs anywhere"),
+    Backend(
+        "gloo",
+        "gloo",
+        "cpu",
+        "gloo over TCP, on the CPU: what runs anywhere",
+        copies={
+            "all_gather": 1,
+            "all_gather_list": 1,
+            "gather": 1,
+            "reduce_scatter": 1,
+            "reduce_scatter_list": 1,
+            "all_to_all_list": 2,
+        },
+    ),
     Backend(
         "nccl2", "nccl2", "cuda", "the rewritten NCCL process group", binds_device=True, oldest_torch=(2, 15)
     ),

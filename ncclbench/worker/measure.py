@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from ncclbench.plan.memory import PATTERN_BYTES
+from ncclbench.plan.memory import pool_bytes
 from ncclbench.plan.model import Arm, Case, Plan
 from ncclbench.plan.orders import Order, Orders
 from ncclbench.plan.schedule import creation_order, split_iterations, visit_order, visit_step
@@ -96,7 +96,7 @@ class Measurement:
     @property
     def _nbytes(self) -> int:
         """Of the buffers on a device."""
-        return max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
+        return pool_bytes(self._plan)
 
     def _device(self, arm: Arm) -> Device:
         return self._devices.get(kind_of(arm))

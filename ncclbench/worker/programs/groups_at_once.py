@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ncclbench.plan.memory import PATTERN_BYTES
+from ncclbench.plan.memory import pool_bytes
 from ncclbench.plan.model import Plan
 from ncclbench.worker.buffers import Pool
 from ncclbench.worker.cuts import part_of
@@ -123,7 +123,7 @@ class AtOnce:
         # Of its own for each cut: both work at the same time.
         key = (device.kind, case.topology)
         if key not in self._pools:
-            nbytes = max(1, self._plan.bytes_per_rank - PATTERN_BYTES)
+            nbytes = pool_bytes(self._plan)
             self._pools[key] = Pool(nbytes, device.torch_device)
         patterns = self._patterns.of(case, device.torch_device)
         operation = Operation(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ncclbench.kernels import KINDS, Kernel, Shape, make_kernel, why_unavailable, with_length
-from ncclbench.plan.memory import PATTERN_BYTES
+from ncclbench.plan.memory import pool_bytes
 from ncclbench.plan.model import Case, Plan
 from ncclbench.plan.schedule import creation_order, part_orders
 from ncclbench.store.overlaps import PARTS
@@ -57,7 +57,7 @@ class _Overlap:
         # Arms share their buffers, so all are on one device.
         self._device = bench.device(plan.arms[0])
         self._fence = bench.fence()
-        nbytes = max(1, plan.bytes_per_rank - PATTERN_BYTES)
+        nbytes = pool_bytes(plan)
         self._pool = Pool(nbytes, self._device.torch_device)
         self._patterns = Patterns(plan.seed)
         self._operations: dict[str, Operation] = {}
