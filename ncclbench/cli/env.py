@@ -27,7 +27,7 @@ from ncclbench.environment.host import format_ranges
 from ncclbench.environment.topology import topology_lines
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.supervise.launcher import find_seat
-from ncclbench.terminal.streams import is_terminal, write
+from ncclbench.terminal.streams import is_terminal, one_line, write
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
@@ -215,7 +215,7 @@ def _show(sections: Sequence[_Section], message: str) -> None:
         _show_rich(sections)
     else:
         write("\n".join(_plain(section) for section in sections) + "\n", sys.stdout)
-    write(f"{message}\n", sys.stdout)
+    write(f"{one_line(message)}\n", sys.stdout)
 
 
 def _show_rich(sections: Sequence[_Section]) -> None:
@@ -231,12 +231,12 @@ def _show_rich(sections: Sequence[_Section]) -> None:
             table.add_column(head, overflow="fold")
         for line in section.lines:
             # Text: values of variables are no markup.
-            table.add_row(*(Text(cell) for cell in line), style=colours.get(line[0]))
+            table.add_row(*(Text(one_line(cell)) for cell in line), style=colours.get(line[0]))
         console.print(table)
 
 
 def _plain(section: _Section) -> str:
-    rows = [section.heads, *section.lines]
+    rows = [[*map(one_line, row)] for row in (section.heads, *section.lines)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(section.heads))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return "\n".join([f"# {section.title}", *(f"  {line}".rstrip() for line in lines)]) + "\n"

@@ -32,7 +32,7 @@ from ncclbench.plan.build import build_plan
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Device, Plan
 from ncclbench.tables.backends import find_backend
-from ncclbench.terminal.streams import show, write
+from ncclbench.terminal.streams import one_line, show, write
 
 _MOST_RANKS = 1 << 20
 
@@ -84,7 +84,9 @@ def command(**params: Any) -> int:
     hosts = _hosts(params)
     plan = _plan(params, hosts)
     base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
-    calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
+    calibration = find_here(
+        plan.nranks, base.backend, lambda line: show(f"ncclbench: {one_line(line)}\n", sys.stderr)
+    )
     told = forecast(plan, calibration)
     message = conclusion(plan, told, calibration)
     if file is not None:

@@ -145,7 +145,8 @@ def replace_file(path: Path, content: bytes) -> None:
         temporary.replace(path)
         _sync_folder(path.parent)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
         raise disk_error(path, error) from None
 
 
