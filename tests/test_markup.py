@@ -183,6 +183,7 @@ def test_no_markup_stands_unescaped(name: str, tmp_path: Path) -> None:
         assert_harmless(PAGES[name](tmp_path, turn).read_text("utf-8"))
 
 
+@pytest.mark.full
 def test_no_script_of_a_run_runs(browser: Browser, tmp_path: Path) -> None:
     for name, make in PAGES.items():
         visit = browser.open(make(tmp_path, 1)).scripted()

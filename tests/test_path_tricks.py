@@ -68,7 +68,7 @@ def test_names_that_are_none(name: str, tmp_path: Path, monkeypatch: pytest.Monk
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file"], "nothing was made"
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("/dev/null",)], ids=ascii)
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in ("/dev/null", "/proc/x")], ids=ascii)
 def test_outputs_that_cannot_be(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages go into files, and into no folder, device or run's own file."""
     monkeypatch.chdir(tmp_path)
