@@ -28,8 +28,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
-from _bar import tell
 import psutil
+from _bar import tell
 
 from ncclbench.errors import NcclbenchError
 from ncclbench.store.reader import load_run

@@ -18,6 +18,8 @@ FOUND: dict[str, tuple[bytes, ...]] = {
     "launcher variables": (
         b"SLURM_STEP_ID=0\nSLURM_STEP_NUM_TASKS=1\nSLURM_NODEID=1\n"
         b"SLURM_STEP_TASKS_PER_NODE=2(x99999999999)\nSLURM_JOB_ID=1\nSLURM_PROCID=0\nSLURM_LOCALID=0",
+        b"OMPI_COMM_WORLD_RANK=0\nOMPI_COMM_WORLD_SIZE=1\nOMPI_COMM_WORLD_LOCAL_RANK=0\n"
+        b"OMPI_COMM_WORLD_LOCAL_SIZE=1\nPMIX_NAMESPACE=\xff",
     ),
     "list of processors": (b"0-99999999999", b"\0", b"1-2-3", b"0-99999," * 2000),
     "cgroup of version 2": (b"no colon\n",),

@@ -22,7 +22,7 @@ from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_own
 from ncclbench.compare.gate import Gate, parse_limit
 from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, RequestError
 from ncclbench.tables.statistics import STATISTICS
-from ncclbench.terminal.streams import coloured, show, write
+from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
     from ncclbench.compare.gate import GateResult
@@ -224,7 +224,7 @@ def _answer(
     runs = [*comparison.base.runs, *comparison.new.runs]
     for run in {id(run): run for run in runs}.values():
         for problem in run.problems:
-            show(f"ncclbench: {run.folder}: {problem}\n", sys.stderr)
+            show(f"ncclbench: {one_line(f'{run.folder}: {problem}')}\n", sys.stderr)
     if as_json:
         rest = {
             "rows": comparison.rows,

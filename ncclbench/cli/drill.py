@@ -260,7 +260,8 @@ def _plan(nranks: int, backend: str, strategies: tuple[str, ...], params: Mappin
 
 def _tell_preflight(environment: Mapping[str, Any], preflight: Sequence[Mapping[str, Any]]) -> None:
     for finding in preflight:
-        show(f"ncclbench: {finding['severity']}: {finding['what']}: {finding['mend']}\n", sys.stderr)
+        told = one_line(f"{finding['severity']}: {finding['what']}: {finding['mend']}")
+        show(f"ncclbench: {told}\n", sys.stderr)
 
 
 def _conclude(

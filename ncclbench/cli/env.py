@@ -215,7 +215,7 @@ def _value(value: Any) -> str:
 def _show(sections: Sequence[_Section], message: str) -> None:
     """Tables, on a terminal with what is wrong in colour; the conclusion comes last."""
     text = "\n".join("".join(f"{line}\n" for line in _table(section)) for section in sections)
-    write(f"{text}\n{message}\n", sys.stdout)
+    write(f"{text}\n{one_line(message)}\n", sys.stdout)
 
 
 def _table(section: _Section) -> list[str]:

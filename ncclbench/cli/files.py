@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from ncclbench.store.model import Run
 
 
+# Bytes; a file is written under a longer name first.
+_LONGEST_NAME = 230
+
+
 def free_file(file: Path, mend: str) -> Path:
     """The path itself, if a file can be written there.
 
@@ -34,6 +38,10 @@ def free_file(file: Path, mend: str) -> Path:
     if os.path.exists(file) and not os.path.isfile(file):
         # It would be replaced whole, as a file is.
         raise RequestError(f"{file} is a device or a pipe, no file: {mend}")
+    if len(os.fsencode(file.name)) > _LONGEST_NAME:
+        raise RequestError(f"{file.name[:40]}... is too long for the name of a file: {mend}")
+    if os.path.islink(file):  # what links lead to was looked up before
+        raise RequestError(f"{file} is a link that leads to itself: {mend}")
     if file.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
         raise RequestError(f"{file} is the name of a run's own file: {mend}")
     if not os.path.isdir(file.parent):

@@ -117,7 +117,7 @@ def _plan(params: Mapping[str, Any]) -> int:
     if params["as_json"]:
         emit_json(document("matrix", ok=True, message=message, rest={"plan": told}))
     else:
-        write(f"{message}\n", sys.stdout)
+        write(f"{one_line(message)}\n", sys.stdout)
     return EXIT_OK
 
 

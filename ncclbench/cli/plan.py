@@ -35,7 +35,7 @@ from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Device, Plan
 from ncclbench.plan.preset import Preset, World
 from ncclbench.tables.backends import find_backend
-from ncclbench.terminal.streams import show, write
+from ncclbench.terminal.streams import one_line, show, write
 
 if TYPE_CHECKING:
     from ncclbench.compare.forecast import Forecast
@@ -154,7 +154,9 @@ def _foretell(plan: Plan) -> _Foretold:
     from ncclbench.terminal.planned import conclusion
 
     base = next(arm for arm in plan.arms if arm.id == plan.base_arm)
-    calibration = find_here(plan.nranks, base.backend, lambda line: show(f"ncclbench: {line}\n", sys.stderr))
+    calibration = find_here(
+        plan.nranks, base.backend, lambda line: show(f"ncclbench: {one_line(line)}\n", sys.stderr)
+    )
     told = forecast(plan, calibration)
     return _Foretold(plan, told, conclusion(plan, told, calibration), calibration)
 

@@ -21,7 +21,7 @@ from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_owner
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, RequestError
-from ncclbench.terminal.streams import show, write
+from ncclbench.terminal.streams import one_line, show, write
 
 if TYPE_CHECKING:
     from ncclbench.compare.launches import Comparison
@@ -101,7 +101,7 @@ def command(
     wrong = sum(row["status"] == "wrong" for row in rows)
     warning = f" ({wrong} rows with WRONG data)" if wrong else ""
     for problem in (problem for run in runs for problem in run.problems):
-        show(f"ncclbench: {problem}\n", sys.stderr)
+        show(f"ncclbench: {one_line(problem)}\n", sys.stderr)
     tell_owner(redactor)
     if as_json:
         shown = shown_path(page, redactor)

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 
 from ncclbench.units import runs_of
 
-# Characters that are not seen and turn around the text beside them (Unicode, UAX #9).
-_TURNING = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+# Characters that are not seen: they turn around the text beside them (Unicode, UAX #9), or control terminals.
+_TURNING = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
 def visible_text(text: str) -> str:

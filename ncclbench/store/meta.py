@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -180,9 +181,9 @@ def read_json(path: Path, what: str) -> Any:
     """
     try:
         with plain_file(path) as file:
-            content = file.read(_MOST_BYTES + 1)
-        if len(content) > _MOST_BYTES:
-            raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+            if os.fstat(file.fileno()).st_size > _MOST_BYTES:
+                raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+            content = file.read()
         found = json.loads(content, parse_constant=_finite, parse_float=_finite)
         if b"\\u" in content:  # what is escaped may be half a character, which no output can hold
             json.dumps(found, ensure_ascii=False).encode()

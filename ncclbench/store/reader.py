@@ -24,6 +24,8 @@ from ncclbench.store.printed import Printed
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.store.transfers import TRANSFER_LINES
 
+# Bytes: a rank's millions of samples in one unit.
+_LONGEST_LINE = 64 << 20
 # Problems of one kind are counted beyond this many.
 _PROBLEMS_SHOWN = 5
 
@@ -98,7 +100,9 @@ def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, Line]]:
         raise RequestError(f"{path} is no file: name the folder that ncclbench wrote, or a copy of it")
     try:
         with path.open("rb") as file:
-            for number, text in enumerate(file, 1):
+            for number, text in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), 1):
+                if len(text) == _LONGEST_LINE:
+                    raise RequestError(f"{path} line {number} is damaged: no line of a run is so long")
                 if not text.endswith(b"\n"):
                     problems.append(f"{path.name}: the last line is torn and was dropped")
                     return

@@ -264,7 +264,7 @@ def _source(seat: Seat) -> str:
 
 def _derived_port(job: str) -> int:
     """A port in 20000 to 29999, below what Linux hands out by itself; the same on every rank of a job."""
-    return 20000 + zlib.crc32(job.encode()) % 10000
+    return 20000 + zlib.crc32(job.encode("utf-8", "surrogateescape")) % 10000
 
 
 def _node_address(node: str) -> str:

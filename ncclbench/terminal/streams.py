@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import suppress
 from typing import TextIO
 
 from ncclbench.environ import variable
 from ncclbench.errors import MeasurementError
 
+# What a terminal acts on: control characters, and those that turn text around (Unicode, UAX #9).
+_ACTING = "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+# Our own colours, and a line drawn anew.
+_OURS = r"\r\x1b\[K|\x1b\[(?:1;31|33|1|0)m"
+_ACTING_OR_OURS = re.compile(f"{_OURS}|{_ACTING}")
+
 _COLOURS = {"red": "1;31", "yellow": "33", "bold": "1"}
 
 
 def write(text: str, stream: TextIO | None) -> None:
-    """Write and flush ``text``; nothing where the reader has gone (``| head``), now and from then on.
+    """Write and flush ``text``, what a terminal would act on escaped; nothing where the reader has gone.
+
+    That is (``| head``) from then on, too.
 
     Raises:
         MeasurementError: the stream takes no more for another reason, a full disk for one.
@@ -21,13 +30,18 @@ def write(text: str, stream: TextIO | None) -> None:
     if stream is None:  # closed by whoever started us
         return
     try:
-        stream.write(text)
+        stream.write(_ACTING_OR_OURS.sub(_escaped, text))
         stream.flush()
     except BrokenPipeError:
         silence(stream)
     except OSError as error:
         silence(stream)
         raise MeasurementError(f"cannot write to {stream.name}: {error.strerror}") from error
+
+
+def _escaped(match: re.Match[str]) -> str:
+    """A character written out; what is our own stays."""
+    return match[0] if len(match[0]) > 1 else match[0].encode("unicode_escape").decode()
 
 
 def show(text: str, stream: TextIO | None) -> None:
