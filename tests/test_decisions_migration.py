@@ -183,7 +183,7 @@ def test_costs_of_groups(folder: Path) -> None:
     waits(decision, "groups", f"communicators of 1 group against {OLD}: 9 connections a rank, before 1")
     set_costs(folder, NEW, first_us=[5e6], communicators=[1, 1])
     # One epoch has no interval: it may be chance.
-    waits(migration(folder), "cold", f"time of 1 group against {OLD}", "takes 5.")
+    waits(migration(folder), "cold", f"time of 1 group against {OLD}", "takes 5")
     set_costs(folder, OLD, device_bytes=2 << 30, first_us=[5e6])
     assert migration(folder).answer == "switch"
 
