@@ -255,7 +255,7 @@ class TestRefused:
             ),
             (
                 as_json(document([entry(0, input_sizes=[[1 << 62]])])),
-                "more than the 64 TiB that are measured",
+                "more than the 64T that are measured",
             ),
             (as_json(document([entry(0, input_sizes=[[9] * 90_000])])), "more dimensions than there are"),
             (as_json(document([entry(0, input_sizes=[[1 << 40]])])), "nothing to measure"),

@@ -14,7 +14,7 @@ from math import prod
 from ncclbench.flight.join import Group
 from ncclbench.flight.model import Operation
 from ncclbench.tables.dtypes import DTYPES
-from ncclbench.units import MAX_BYTES
+from ncclbench.units import MAX_BYTES, format_bytes
 
 # By what a recorder writes behind the backend's name: the entry of COLLECTIVES. nccl-legacy, gloo and the
 # hook that records the others have names of their own (torch 2.11 to 2.15).
@@ -175,7 +175,7 @@ def _read(operation: Operation, size: int | None) -> Call | str:
         return "no elements"
     nbytes = nelements * DTYPES[dtype].itemsize
     if nbytes >= MAX_BYTES:
-        return f"more than the {MAX_BYTES >> 40} TiB that are measured"
+        return f"more than the {format_bytes(MAX_BYTES)} that are measured"
     return Call(op, dtype, nbytes)
 
 

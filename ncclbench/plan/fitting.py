@@ -39,6 +39,7 @@ class Placed:
 
     @property
     def groups(self) -> Groups:
+        """Global ranks of each group; none where the topology has none here."""
         return () if isinstance(self.found, str) else self.found
 
     @property
@@ -48,6 +49,7 @@ class Placed:
 
     @property
     def refusal(self) -> str | None:
+        """Why it has no groups here; None where it has."""
         return self.found if isinstance(self.found, str) else None
 
 

@@ -19,7 +19,7 @@ import msgspec
 from ncclbench.errors import RequestError
 from ncclbench.names import unknown
 from ncclbench.plan.model import Device
-from ncclbench.units import parse_seconds
+from ncclbench.units import format_memory, parse_seconds
 
 MOST_STEPS = 64
 # What a step's name, which is the name of its folder too, may be: nothing that leads out of the folder.
@@ -266,7 +266,7 @@ def _content(path: Path, source: str) -> str:
         with path.open("rb") as file:
             content = file.read(_MOST_FILE_BYTES + 1)
         if len(content) > _MOST_FILE_BYTES:
-            raise RequestError(f"{source} has more than {_MOST_FILE_BYTES >> 20} MiB: that is no preset")
+            raise RequestError(f"{source} has more than {format_memory(_MOST_FILE_BYTES)}: that is no preset")
         return content.decode("utf-8")
     except (OSError, ValueError) as error:
         what = str(error.strerror) if isinstance(error, OSError) else "it is no text"

@@ -25,6 +25,7 @@ from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.statistics import STATISTICS
 from ncclbench.tables.topologies import WORLD
+from ncclbench.units import format_memory
 
 _Index = Annotated[int, msgspec.Meta(ge=0)]
 # What no dump exceeds, so that products of two are finite.
@@ -182,7 +183,7 @@ def read_json(path: Path, what: str) -> Any:
     try:
         with plain_file(path) as file:
             if os.fstat(file.fileno()).st_size > _MOST_BYTES:
-                raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+                raise ValueError(f"it has more than {format_memory(_MOST_BYTES)}")
             content = file.read()
         found = json.loads(content, parse_constant=_finite, parse_float=_finite)
         if b"\\u" in content:  # what is escaped may be half a character, which no output can hold

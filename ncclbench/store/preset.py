@@ -12,6 +12,7 @@ from ncclbench.errors import RequestError
 from ncclbench.plan.preset import MOST_STEPS, STEP_NAME
 from ncclbench.store.bounds import Time
 from ncclbench.store.folder import replace_file
+from ncclbench.units import format_memory
 
 PRESET_FILE = "preset.json"
 PRESET_SCHEMA = 1
@@ -105,7 +106,7 @@ def read_preset(folder: Path) -> StoredPreset:
             f"{folder} holds no preset that can be read: {PRESET_FILE}: {error.strerror}"
         ) from None
     if len(content) > _MOST_BYTES:
-        raise RequestError(f"{path} has more than {_MOST_BYTES >> 20} MiB: no preset writes as much")
+        raise RequestError(f"{path} has more than {format_memory(_MOST_BYTES)}: no preset writes as much")
     try:
         stored = msgspec.json.decode(content, type=StoredPreset)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

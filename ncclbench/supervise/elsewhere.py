@@ -7,6 +7,7 @@ import os
 import pickle
 import signal
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -76,13 +77,20 @@ def start_elsewhere(environment: ArmEnvironment, given: Elsewhere) -> NoReturn:
     folder = str(Path(ncclbench.__file__).resolve().parent)
     # -P: the current folder is no place for modules.
     words = [environment.python, "-P", "-c", _BEGIN, folder, str(memory)]
-    variables = {**own_variables(), **environment.variables}
     guard_group()
     # Until it answers with stacks itself; otherwise being asked for one would kill it, or its script.
     signal.signal(STACK_SIGNAL, signal.SIG_IGN)
+    become(words, environment.variables)
+
+
+def become(words: list[str], more: Mapping[str, str]) -> NoReturn:
+    """In a forked process: be another program, with this one's environment variables and ``more``.
+
+    Where it cannot be executed standard error says why, and the process ends with 126.
+    """
     try:
-        os.execve(environment.python, words, variables)  # noqa: S606  the program that --arm-env names
+        os.execve(words[0], words, {**own_variables(), **more})  # noqa: S606  ours, or what --arm-env names
     except OSError as error:
         mend = " (a script begins with #! and its interpreter)" if error.errno == errno.ENOEXEC else ""
-        os.write(2, f"{environment.python} cannot be executed: {error.strerror}{mend}\n".encode())
+        os.write(2, f"{words[0]} cannot be executed: {error.strerror}{mend}\n".encode())
         os._exit(126)

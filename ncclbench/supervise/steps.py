@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import ncclbench
-from ncclbench.errors import EXIT_FAILED, MeasurementError
+from ncclbench.errors import MeasurementError
+from ncclbench.supervise.elsewhere import become
 from ncclbench.supervise.launcher import STEP_VARIABLE
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.slots import Exit, Slots, flush_streams
@@ -285,11 +286,7 @@ def _become(
     folder = str(Path(ncclbench.__file__).resolve().parent)
     command = [sys.executable, "-P", "-c", _BEGIN, folder, *words]
     flush_streams()
-    try:
-        os.execve(sys.executable, command, {**os.environ, **variables})  # noqa: S606  our own interpreter
-    except OSError as error:
-        os.write(2, f"{sys.executable} cannot be executed: {error.strerror}\n".encode())
-        os._exit(EXIT_FAILED)
+    become(command, variables)
 
 
 def _copy_of(descriptor: int) -> int:

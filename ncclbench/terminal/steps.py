@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
+from ncclbench.store.files import META_FILE
 from ncclbench.store.preset import StepStatus, StoredStep
+from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.streams import coloured, one_line
 from ncclbench.units import format_seconds
 
@@ -35,14 +37,20 @@ def result(step: StoredStep, stream: TextIO | None) -> str:
 
 def step_lines(steps: Sequence[StoredStep], folder: Path, stream: TextIO | None) -> list[str]:
     """All steps: how each ended and where its run is."""
-    widths = [max(len(step.name) for step in steps), max(len(step.status) for step in steps)]
-    lines = [f"# {'step'.ljust(widths[0])}  {'status'.ljust(widths[1])}  {'time':>12}  run"]
+    cells = [["step", "status", "time", "run"]]
     for step in steps:
         took = format_seconds(step.seconds) if step.seconds else "-"
-        where = str(folder / step.folder) if (folder / step.folder / "run.json").is_file() else "-"
-        status = _word(step, stream) + " " * (widths[1] - len(step.status))
-        lines.append(f"  {step.name.ljust(widths[0])}  {status}  {took:>12}  {one_line(where)}")
-    return lines
+        where = str(folder / step.folder) if (folder / step.folder / META_FILE).is_file() else "-"
+        cells.append([step.name, step.status, took, one_line(where)])
+    head, *lines = headed(aligned(cells, left=(0, 1, 3)))
+    colours = [_COLOURS.get(step.status) for step in steps]
+    return [
+        head,
+        *(
+            line if colour is None else coloured(line, colour, stream)
+            for line, colour in zip(lines, colours, strict=True)
+        ),
+    ]
 
 
 def _word(step: StoredStep, stream: TextIO | None) -> str:
