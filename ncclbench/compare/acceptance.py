@@ -282,7 +282,7 @@ def _faults(step: StepFound) -> Iterator[_Finding]:
         what = f"WRONG DATA in {step.kind}: {found.wrong:,} wrong"
         yield _Finding("fail", what, step.name, "faults")
     if found is not None and found.leftover_processes:
-        left = count_text(found.leftover_processes, "process").replace("processs", "processes")
+        left = count_text(found.leftover_processes, "process", "processes")
         yield _Finding("fail", f"{step.kind} left {left} behind", step.name, "faults")
     for one in step.recoveries:
         what = f"{one.fault}, {one.strategy}"

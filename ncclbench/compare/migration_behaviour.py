@@ -7,10 +7,10 @@ from typing import Any
 
 from ncclbench.compare.answers import DecisionLine, Word, some
 from ncclbench.compare.found import Found, StepFound
-from ncclbench.compare.migration_costs import Pair, cold_line, is_worse, missing, order_lines, time_text
+from ncclbench.compare.migration_costs import Pair, cold_line, is_worse, missing, order_lines
 from ncclbench.stats.p2p import size_words, way_words
 from ncclbench.stats.recovery import Recovery
-from ncclbench.units import count_text
+from ncclbench.units import count_text, format_time
 
 Row = Mapping[str, Any]
 
@@ -76,8 +76,8 @@ def _ways(step: StepFound, pair: Pair) -> Iterator[DecisionLine]:
         new, base = max(slower, key=lambda each: float(each[0]["latency_us"] / each[1]["latency_us"]))
         told = (
             f"slower in {len(slower)} of {count_text(len(compared), 'case')}, most {way_words(dict(new))} of "
-            f"{size_words(new['nbytes'])}: {time_text(new['latency_us'])}, before "
-            f"{time_text(base['latency_us'])}"
+            f"{size_words(new['nbytes'])}: {format_time(new['latency_us'])}, before "
+            f"{format_time(base['latency_us'])}"
         )
         yield DecisionLine(subject, "against", told, step.name, "messages")
         return
@@ -190,10 +190,10 @@ def _fault_line(
             return DecisionLine(subject, "open", told, step, "recovery", new_steps[-1].again(strategy="all"))
         told = f"nothing recovers on {new}; {former[1]} does on {base}"
         return DecisionLine(subject, "against", told, step, "recovery")
-    told = f"{fastest[1]} works again after {time_text(1e3 * fastest[0])} on {new}"
+    told = f"{fastest[1]} works again after {format_time(1e3 * fastest[0])} on {new}"
     if former is None:
         return DecisionLine(subject, "for", f"{told}; nothing recovers on {base}", step, "recovery")
-    told = f"{told}, {former[1]} after {time_text(1e3 * former[0])} on {base}"
+    told = f"{told}, {former[1]} after {format_time(1e3 * former[0])} on {base}"
     longer = fastest[0] > _RECOVERY_RATIO * former[0] and fastest[0] - former[0] > 1e3 * _RECOVERY_S
     return DecisionLine(subject, "against" if longer else "for", told, step, "recovery")
 

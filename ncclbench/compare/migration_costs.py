@@ -11,7 +11,7 @@ from ncclbench.compare.answers import DecisionLine, Word, some
 from ncclbench.compare.found import Found, StepFound
 from ncclbench.stats.group_costs import leaks
 from ncclbench.stats.group_words import most_groups, what_text
-from ncclbench.units import count_text, format_bytes, format_digits, format_memory
+from ncclbench.units import count_text, format_bytes, format_memory, format_time
 
 Row = Mapping[str, Any]
 
@@ -28,8 +28,6 @@ SLOWER = 1.1
 # Needs no telling.
 _USUAL_WAY = "new_group"
 
-_UNITS = ((1e6, "s"), (1e3, "ms"), (1.0, "us"))
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -45,12 +43,6 @@ class Pair:
     stands_in: bool
 
 
-def time_text(time_us: float) -> str:
-    """Three digits in the unit that suits: 12.3 ms."""
-    factor, unit = next((each for each in _UNITS if time_us >= each[0]), _UNITS[-1])
-    return f"{format_digits(time_us / factor, 3)} {unit}"
-
-
 def cold_line(
     subject: str,
     what: str,
@@ -61,7 +53,7 @@ def cold_line(
 ) -> DecisionLine:
     """A cost that is paid once: it counts only where it is both much more and more than a second."""
     low, high = interval
-    told = f"{what} takes {time_text(new_us)}, before {time_text(base_us)}"
+    told = f"{what} takes {format_time(new_us)}, before {format_time(base_us)}"
     if low is not None and high is not None:
         told += f" (95 % interval of the ratio {low:.2f} to {high:.2f})"
     if new_us - base_us <= COLD_S * 1e6 or new_us <= COLD_RATIO * base_us:
