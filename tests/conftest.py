@@ -33,9 +33,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def _plain_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Tests that want such a variable set it themselves. No calibration of this machine is found or made."""
-    # Of what a shell starts in the background it has SIGINT ignored, and so would every command under test.
+    # What a shell starts in the background has SIGINT ignored, what nohup starts SIGHUP, and so would every
+    # command under test.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_DATA_HOME", str(tmp_path_factory.mktemp("data")))
         for name in list(os.environ):

@@ -1,4 +1,4 @@
-"""PARSERS of files: run folders, plans, machines, groups, logs of other tools, dumps, and the kernel's."""
+"""PARSERS of files: run folders, plans, presets, machines, groups, logs of other tools, and dumps."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +21,18 @@ import test_search_damage
 import test_store
 import transport_fixtures
 from calibrating import document_of, entry
-from fake_sysfs import make_sys
 from flying import job
 from importing import make_printed, write_imported
+from parsers_kernel import KERNEL
 from parsing import Parser, command
 from report_fixtures import make_calibration
 from searching_fixtures import make_search
 
+from ncclbench.cli import cases
 from ncclbench.cli.env import _former
-from ncclbench.environment import collect, gpu_links, host, nics, nvml
-from ncclbench.environment import job as batch
 from ncclbench.environment.against import changes, side_text
 from ncclbench.flight.dumps import read_bytes
 from ncclbench.importing import IMPORTERS
-from ncclbench.plan import machine
 from ncclbench.plan.weights import parse_weights
 from ncclbench.stats.rows import run_rows
 from ncclbench.store import calibrations
@@ -203,6 +202,42 @@ def _dump_of_run(content: bytes) -> Any:
     return command("flight", str(folder), "--json")
 
 
+def _cases(content: bytes, *words: str) -> Any:
+    cases._job.cache_clear()  # a command reads each file once
+    return command("plan", "--cases-from", str(_put(content, "rank0.json")), *words)
+
+
+def _presets() -> tuple[bytes, ...]:
+    own = files("ncclbench.plan") / "presets"
+    return tuple((own / f"{name}.toml").read_bytes() for name in ("quick", "acceptance"))
+
+
+_PRESET_JSON = json.dumps(
+    {
+        "schema": 1,
+        "ncclbench": "0.1.0",
+        "preset": "acceptance",
+        "decision": "acceptance",
+        "command": ["ncclbench", "sweep", "--preset", "acceptance"],
+        "nranks": 2,
+        "local_ranks": 2,
+        "steps": [
+            {"name": "sweep", "command": ["ncclbench", "sweep"], "folder": "sweep", "status": "done"},
+            {"name": "matrix", "command": ["ncclbench", "matrix"], "folder": "matrix", "reason": "no"},
+        ],
+    }
+).encode()
+
+
+def _preset_json(content: bytes) -> Any:
+    folder = FOLDER / "preset"
+    if not folder.exists():
+        folder.mkdir()
+        shutil.copytree(run_of("sweep"), folder / "sweep")
+    (folder / "preset.json").write_bytes(content)
+    return command("report", str(folder), "--json")
+
+
 def _hosts(content: bytes) -> Any:
     folder = FOLDER / "dumps"
     if not folder.exists():
@@ -235,99 +270,6 @@ def _calibration(content: bytes) -> Any:
     return found
 
 
-def _kernel(name: str, read: Callable[[Path], Any], files: Sequence[str], *seeds: bytes) -> Parser:
-    """Files of /proc and /sys, laid out in a folder of our own, all with the same content."""
-
-    def call(content: bytes) -> Any:
-        root = FOLDER / "kernel"
-        for file in files:
-            (root / file).parent.mkdir(parents=True, exist_ok=True)
-            (root / file).write_bytes(content)
-        return json.dumps(read(root), allow_nan=False)
-
-    return Parser(name, call, seeds, refuses=False)
-
-
-def _sysfs(content: bytes) -> Any:
-    root = FOLDER / "sys"
-    if not root.exists():
-        make_sys(root)
-    for file in root.rglob("*"):
-        if file.is_file() and not file.is_symlink():
-            file.write_bytes(content)
-    for device in (root / "bus/pci/devices").iterdir():
-        nics.pci_place(device)
-    return json.dumps([nics.read_nics(root), nics.read_nic_counters(root)], allow_nan=False)
-
-
-_KERNEL = (
-    Parser(
-        "sysfs of NICs", _sysfs, (b"400 Gb/sec (4X NDR)\n", b"-1\n", b"4: ACTIVE\n", b"12\n"), False, True
-    ),
-    _kernel(
-        "cgroup of version 2",
-        lambda root: host.cpu_quota(root / "v2", root / "groups"),
-        ("v2/self/cgroup", "groups/cpu.max"),
-        b"0::/\n",
-        b"150000 100000\n",
-        b"max 100000\n",
-    ),
-    _kernel(
-        "quota of a cgroup",
-        lambda root: [
-            host._quota_v2(root / "quota"),
-            host._quota_v1(root / "quota"),
-        ],
-        ("quota/cpu.max", "quota/cpu.cfs_quota_us", "quota/cpu.cfs_period_us"),
-        b"150000 100000\n",
-        b"100000\n",
-    ),
-    _kernel(
-        "memory and caches",
-        lambda root: [
-            machine.available_bytes(root / "meminfo", root / "meminfo"),
-            machine.last_level_cache_bytes(root),
-        ],
-        ("meminfo", "index3/size"),
-        b"MemTotal: 9 kB\nMemAvailable:  1024 kB\n",
-        b"32768K\n",
-        b"max\n",
-    ),
-    _kernel(
-        "processor, governor, driver",
-        lambda root: [
-            host.cpu_model(root / "cpuinfo"),
-            host.governors(root),
-            host.nic_firmware(root),
-            collect._driver_version(root / "version"),
-            host.physical_cores([0, 1], root),
-        ],
-        ("cpuinfo", "version", "cpu0/cpufreq/scaling_governor", "mlx5_0/fw_ver"),
-        b"model name : Xeon\n",
-        b"NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.86.15\n",
-        b"performance\n",
-    ),
-    _kernel(
-        "job, container, plugin",
-        lambda root: [
-            batch.read_job({}, root),
-            batch.read_container({}, root),
-            batch.read_net_plugin({"NCCL_NET_PLUGIN": "none"}, root),
-        ],
-        ("proc/self/cgroup", "proc/self/mountinfo", "proc/self/maps", "usr/lib/libnccl-net.so"),
-        b"0::/docker/" + b"ab" * 32 + b"\n",
-        b"7f00-7f01 r-xp 00000000 00:00 0   /usr/lib/libnccl-net.so\n",
-        b"\x7fELF..aws-ofi-nccl 1.9.2-aws\0",
-    ),
-    Parser("string of NVML", lambda content: nvml.text(content), (b"00000000:3B:00.0",), refuses=False),
-    Parser(
-        "links of GPUs",
-        lambda content: gpu_links.link_text(content.decode("utf-8", "replace").split("\n")),
-        (b"X NV18\nNV18 X", b"X"),
-        refuses=False,
-    ),
-)
-
 _ENTRIES = (
     *(_of_run(kind, "run.json", "report", "{run}", "--out", "{out}") for kind in RUNS),
     *(_of_run(kind, "samples.jsonl", "report", "{run}", "--out", "{out}", "--redact") for kind in RUNS),
@@ -345,6 +287,10 @@ _ENTRIES = (
     Parser(
         "dump in memory", lambda content: read_bytes(content, "nccl_trace_rank_0"), _dumps(), refuses=False
     ),
+    Parser("dump, cases of", _cases, _dumps()),
+    Parser("dump, a group of", lambda content: _cases(content, "--topologies=dump:default_pg"), _dumps()[:1]),
+    _in_file("preset", ("plan", "--preset", "{file}"), *_presets(), file="mine.toml"),
+    Parser("preset.json", _preset_json, (_PRESET_JSON,), is_slow=True),
     Parser("dump in a run folder", _dump_of_run, _dumps()[:1], is_slow=True),
     Parser("hostfile", _hosts, (b"a slots=2\nb slots=2\n", b"n[1-2]\n")),
     Parser("plan file", _plan, (_plan_seed(),)),
@@ -366,7 +312,7 @@ _ENTRIES = (
         (b"16M\n4096x4096 # a layer\n8x8 float32\n",),
     ),
     Parser("kept calibration", _calibration, (json.dumps(document_of(entry())).encode(),), refuses=False),
-    *_KERNEL,
+    *KERNEL,
 )
 
 FILES: dict[str, Parser] = {entry.name: entry for entry in _ENTRIES}

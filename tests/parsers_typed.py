@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import atexit
+import json
+import shutil
+import tempfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import click
+from flying import job
 from parsing import Parser, as_typed, command
 
 from ncclbench.cli.app import COMMANDS, group
@@ -15,6 +21,11 @@ from ncclbench.environment.variables import looks_secret, recorded_variables, wi
 from ncclbench.flight.hosts import place_ranks
 from ncclbench.hardware.parts import find_part
 from ncclbench.supervise.launcher import expand_nodelist, find_seat
+
+# A job's dump, for the option that names one.
+_DUMP = Path(tempfile.mkdtemp(prefix="ncclbench-parsers-")) / "rank0.json"
+_DUMP.write_text(json.dumps(job(nranks=2, numbers=4)[0]))
+atexit.register(shutil.rmtree, _DUMP.parent, ignore_errors=True)
 
 # Values that options take, of those whose default does not say.
 _TAKEN: dict[str, tuple[str, ...]] = {
@@ -51,6 +62,8 @@ _TAKEN: dict[str, tuple[str, ...]] = {
     "--budget": ("10s",),
     "--op": ("all_reduce",),
     "--passes": ("10",),
+    "--preset": ("quick",),
+    "--cases-from": (str(_DUMP),),
     "section": ("settings",),
 }
 _FALLBACK = ("1", "2", "10s", "name", "all", "world", "pass", "host", "last", "all_reduce", "1G", "gloo")
@@ -78,7 +91,7 @@ def _through_click(owner: click.Command, parameter: click.Parameter) -> Callable
 
 
 def _through_plan(name: str) -> Callable[[bytes], Any]:
-    few = [] if name in _READ_BY_PLAN[:5] else ["--sizes=8"]
+    few = [] if name in (*_READ_BY_PLAN[:5], "--cases-from") else ["--sizes=8"]
     arms = ["--backends=gloo,gloo"] if name == "--base" else []
     return lambda content: command("plan", *few, *arms, f"{name}={as_typed(content)}")
 

@@ -299,7 +299,7 @@ def test_a_file_beyond_all_logs_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "huge"
     with file.open("wb") as sparse:
         sparse.truncate(5 << 30)
-    with pytest.raises(RequestError, match="MiB"):
+    with pytest.raises(RequestError, match="4 GiB"):
         read_file(file)
 
 

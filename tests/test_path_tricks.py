@@ -61,11 +61,13 @@ def tried(path: str | Path, folder: Path, readers: tuple[tuple[str, ...], ...] =
 
 @pytest.mark.parametrize("name", NAMES, ids=ascii)
 def test_names_that_are_none(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "file").write_text("")
-    for said in tried(name, tmp_path):
+    here = tmp_path / "here"  # so that ".." is a folder of this test, too
+    here.mkdir()
+    monkeypatch.chdir(here)
+    (here / "file").write_text("")
+    for said in tried(name, here):
         assert said.code == 2
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["file"], "nothing was made"
+    assert sorted(path.name for path in here.iterdir()) == ["file"], "nothing was made"
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in ("/dev/null", "/proc/x")], ids=ascii)

@@ -40,7 +40,10 @@ BAD = {
     "empty steps": (HEAD + "steps = []", "steps: Expected `array` of length >= 1"),
     "no title": ('name = "mine"\n' + STEP, "missing required field `title`"),
     "unknown key": (HEAD + 'colour = "red"\n' + STEP, "unknown field `colour`"),
-    "unknown decision": (HEAD + 'decision = "maybe"\n' + STEP, "decision: Invalid enum value 'maybe'"),
+    "unknown decision": (
+        HEAD + 'decision = "maybe"\n' + STEP,
+        "decision: unknown decision 'maybe': known: acceptance, migration",
+    ),
     "unknown key of a step": (HEAD + STEP + "optoins = {}", "step 'first': Object contains unknown field"),
     "unknown command": (
         HEAD + STEP.replace("sweep", "swep"),

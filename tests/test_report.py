@@ -56,8 +56,8 @@ def test_page_and_navigation_hold_every_panel_that_has_something_to_show() -> No
     run = make_run(ops=["all_reduce"], arms=("nccl-legacy", "nccl2"), calibration=make_calibration())
     skip(run, 0, "too small")
     page = page_of(run)
-    # Nothing was required, compared with another run, imported or searched, made to fail, or of another kind.
-    absent = ("requirements", "compared", "imported", "suspects", "links", "drill")
+    # Nothing was asked, required, compared with another run, imported, searched or made to fail.
+    absent = ("requirements", "compared", "imported", "suspects", "links", "drill", "decision")
     # Its one group has all ranks, its arms have no settings, and its cases come from no job.
     kinds = ("overlap", "p2p", "transport", "group-costs", "groups", "settings", "calls")
     flight = ("flight", "flight-timeline", "flight-ranks")

@@ -49,7 +49,7 @@ def report_preset(
         raise RequestError(f"{folder / PRESET_FILE} is no file: name the folder that ncclbench wrote")
     stored = read_preset(folder)
     name = REPORT_FILE.replace(".html", "-redacted.html") if redact else REPORT_FILE
-    page = free_file(Path(out).resolve() if out else folder / name, "name a file with --out")
+    page = free_file(Path(os.path.realpath(out)) if out else folder / name, "name a file with --out")
     decided, redactor = decided_of(folder, stored), None
     if redact:
         decided, redactor = without_names(folder, stored, decided)

@@ -127,7 +127,7 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         )
     else:
         # A sentence a line: together they are several times as wide as a terminal.
-        lines = [*hosts.lines(), *foretold.lines()]
+        lines = [*hosts.lines(), *foretold.lines(message)]
         write("\n".join(lines) + "\n", sys.stdout)
     return EXIT_OK
 
@@ -141,11 +141,11 @@ class _Foretold:
     message: str
     calibration: Mapping[str, Any] | None
 
-    def lines(self) -> list[str]:
+    def lines(self, message: str) -> list[str]:
         """For people; a sentence of the message a line: together they are wider than a terminal."""
         from ncclbench.terminal.planned import plan_lines
 
-        return [*plan_lines(self.plan, self.told), self.message.replace("; ", ";\n  ")]
+        return [*plan_lines(self.plan, self.told), message.replace("; ", ";\n  ")]
 
 
 def _foretell(plan: Plan) -> _Foretold:
@@ -254,7 +254,7 @@ def _plan_steps(ctx: click.Context, preset: Preset, world: World, hosts: _Hosts)
         elif why is None:
             why = "a plan is of sweeps"
         lines.append(f"# step {step.name}: ncclbench {step.command}")
-        lines += [f"not planned: {why}"] if foretold is None else foretold.lines()
+        lines += [f"not planned: {why}"] if foretold is None else foretold.lines(foretold.message)
         if foretold is not None:
             rows += [{"step": step.name, **row} for row in foretold.told.rows]
         steps.append(

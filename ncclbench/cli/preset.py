@@ -95,6 +95,13 @@ def load_preset(text: str) -> Preset:
         RequestError: one line that names the file, the step and the key.
     """
     preset = find_preset(text)
+    if preset.decision is not None:
+        # Imported here: NumPy and what compares runs are needed by few presets.
+        from ncclbench.compare.decisions import DECISIONS
+
+        if preset.decision not in DECISIONS:
+            known = unknown("decision", preset.decision[:60], DECISIONS)
+            raise RequestError(f"{preset.source}: decision: {known}")
     devices: tuple[Device, ...] = ("cpu", "cuda")
     for step in preset.steps:
         where = f"{preset.source}: step {step.name!r}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -112,7 +113,7 @@ def _words(step: StoredStep, place: Path, steps: Steps) -> list[str]:
     known = long_options(command_called(name))
     if steps.params["exit_zero"] and "--exit-zero" in known:
         options.append("--exit-zero")
-    if name == "sweep" and (place / META_FILE).is_file() and kind_of_run(place) == "sweep":
+    if name == "sweep" and os.path.isfile(place / META_FILE) and kind_of_run(place) == "sweep":
         kept = [word for word in options if word.startswith((*_BESIDE_RESUME, "--exit-zero"))]
         return [name, f"--resume={place}", *kept]
     _set_aside(place)
@@ -131,10 +132,10 @@ def _set_aside(place: Path) -> None:
         MeasurementError: the system refuses.
     """
     try:
-        if not place.exists() or not any(place.iterdir()):
+        if not os.path.exists(place) or not any(place.iterdir()):
             return
         number = 1
-        while (other := place.with_name(f"{place.name}.{number}")).exists():
+        while os.path.lexists(other := place.with_name(f"{place.name}.{number}")):
             number += 1
         place.rename(other)
     except OSError as error:
@@ -285,7 +286,7 @@ def _step_json(step: StoredStep, folder: Path) -> dict[str, Any]:
     return {
         **msgspec.to_builtins(step),
         "ok": step.status == "done" if step.status != "not run" else None,
-        "answer": kept if kept.is_file() else None,
+        "answer": kept if os.path.isfile(kept) else None,
     }
 
 

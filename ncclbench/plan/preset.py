@@ -12,7 +12,7 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import msgspec
 
@@ -149,7 +149,7 @@ class Preset:
     Attributes:
         name, title, description: for people.
         source: where it stands, for errors: the path as typed, or the preset's name.
-        decision: the question that its steps together answer.
+        decision: the question that its steps together answer; whether there is such a one is not looked at.
         steps: in the order in which they are run.
     """
 
@@ -157,7 +157,7 @@ class Preset:
     title: str
     description: str
     source: str
-    decision: Literal["acceptance", "migration"] | None
+    decision: str | None
     steps: tuple[Step, ...]
 
     @property
@@ -172,7 +172,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     name: Annotated[str, msgspec.Meta(pattern=STEP_NAME)]
     title: Annotated[str, msgspec.Meta(min_length=1, max_length=_MOST_TEXT)]
     description: Annotated[str, msgspec.Meta(max_length=_MOST_TEXT)] = ""
-    decision: Literal["acceptance", "migration"] | None = None
+    decision: Annotated[str, msgspec.Meta(max_length=_MOST_TEXT)] | None = None
     steps: Annotated[list[dict[str, Any]], msgspec.Meta(min_length=1, max_length=MOST_STEPS)]
 
 

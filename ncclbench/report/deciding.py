@@ -27,7 +27,7 @@ def decided_of(folder: Path, stored: StoredPreset) -> Decided:
     """
     decision = None if stored.decision is None else decide(stored.decision, folder, stored.steps)
     steps = tuple(_step(folder, step) for step in stored.steps)
-    return Decided(stored.preset, folder.resolve().name, decision, steps)
+    return Decided(stored.preset, os.path.basename(os.path.realpath(folder)), decision, steps)
 
 
 def write_decided(decided: Decided, path: Path, redactor: Redactor | None = None) -> None:

@@ -65,7 +65,7 @@ class RunFolder:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.mkdir(exist_ok=not must_be_new)
         except (FileExistsError, NotADirectoryError):
-            if must_be_new and path.is_dir():
+            if must_be_new and os.path.isdir(path):
                 raise
             raise RequestError(f"{path} is a file, not a folder: choose another with --out") from None
         except OSError as error:

@@ -18,6 +18,7 @@ PRESET_FILE = "preset.json"
 PRESET_SCHEMA = 1
 
 _MOST_BYTES = 16 << 20
+_MOST_NAME = 100
 
 StepName = Annotated[str, msgspec.Meta(pattern=STEP_NAME)]
 
@@ -74,7 +75,7 @@ class StoredPreset(msgspec.Struct, frozen=True, kw_only=True):
     schema: int
     ncclbench: str
     preset: str
-    decision: Literal["acceptance", "migration"] | None
+    decision: Annotated[str, msgspec.Meta(max_length=_MOST_NAME)] | None
     command: list[str]
     nranks: Annotated[int, msgspec.Meta(ge=1, lt=1 << 24)]
     local_ranks: Annotated[int, msgspec.Meta(ge=1, lt=1 << 24)]
