@@ -131,7 +131,9 @@ def _options() -> dict[str, Parser]:
             is_plan = command_name == "plan" and option not in ("--out", "--machine", "--world-size")
             call = _through_plan(option) if is_plan else _through_click(owner, parameter)
             name = f"{command_name} {option}"
-            found[name] = Parser(name, call, _seeds_of(option, parameter, call))
+            # "/" and ".." are odd words, and would be searched for dumps.
+            is_slow = is_plan and option == "--cases-from"
+            found[name] = Parser(name, call, _seeds_of(option, parameter, call), is_slow=is_slow)
     return found
 
 
