@@ -209,7 +209,7 @@ def test_ranks_share_a_gpu_only_where_they_must(tmp_path: Path) -> None:
     assert CHECKS["sweep-nccl-legacy"].why_not(old) is None
 
 
-@pytest.mark.parametrize("name", [name for name in CHECKS if name != "preset"])
+@pytest.mark.parametrize("name", CHECKS)
 def test_every_command_of_the_table_is_one(name: str, tmp_path: Path) -> None:
     """Its options are ncclbench's, at one rank and at several that share a GPU."""
     for step in CHECKS[name].steps:

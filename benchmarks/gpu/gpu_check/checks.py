@@ -85,6 +85,20 @@ def _drill(strategy: str, torch: tuple[int, int] = (2, 11), **more: bool) -> Che
     return Check(f"drill-{strategy}", what, (_ranked(*words),), _judge, ranks=(4,), torch=torch, **more)
 
 
+def _preset(name: str, timeout_s: float) -> Check:
+    words = ("sweep", "--preset", name)
+    # Not accepted, or "wait", is a finding; a step that fails ends with 3.
+    judge = _judge if name == "quick" else _judge_finding
+    return Check(
+        f"preset-{name}",
+        f"the preset {name}",
+        (_ranked(*words, backend=False),),
+        judge,
+        (2,),
+        timeout_s=timeout_s,
+    )
+
+
 def _direct(name: str, what: str, *, gpu: bool = False, ranks: tuple[int, ...] = ()) -> Check:
     step = (*DIRECT, name, "--device", "{device}", "--backend", "{backend}", "--nranks", "{nranks}")
     return Check(name, what, (step,), judge_direct, gpu=gpu, ranks=ranks, timeout_s=180.0)
@@ -284,13 +298,9 @@ _ENTRIES = (
         (4,),
         timeout_s=900.0,
     ),
-    Check(
-        "preset",
-        "the quick preset",
-        (_ranked("sweep", "--preset", "quick", backend=False),),
-        _judge,
-        (2,),
-        timeout_s=900.0,
-    ),
+    _preset("quick", 900.0),
+    _preset("training", 1800.0),
+    _preset("acceptance", 3600.0),
+    _preset("migration", 3600.0),
 )
 CHECKS = {check.name: check for check in _ENTRIES}
