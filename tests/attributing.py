@@ -12,6 +12,8 @@ BENCHMARKS = Path(__file__).parent.parent / "benchmarks"
 
 def load(name: str, called: str) -> ModuleType:
     """The script ``name``.py of the benchmarks under the module name ``called``."""
+    if str(BENCHMARKS) not in sys.path:
+        sys.path.append(str(BENCHMARKS))  # for what they share
     if called not in sys.modules:
         spec = importlib.util.spec_from_file_location(called, BENCHMARKS / f"{name}.py")
         assert spec is not None

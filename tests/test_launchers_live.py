@@ -58,7 +58,7 @@ def folders(sweeps: list[Apart]) -> list[str]:
     return [str(each.run) for each in sweeps]
 
 
-@pytest.mark.full
+@live
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_rank_0_alone_prints_and_writes_and_all_end_alike(
     launcher: Launcher, sweeps: dict[str, list[Apart]]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
-from sweeping import SWEEP, Running
+from sweeping import SWEEP, Running, alive
 
 from ncclbench.plan import memory
 from ncclbench.plan.model import Arm
@@ -30,7 +29,7 @@ def _worker_peak_bytes(op: str, folder: Path) -> tuple[int, int]:
     peak = 0
     with Running(*SWEEP, *options, "--backends", "gloo", "--nproc-per-node", "2", "--out", folder) as running:
         (worker,) = running.workers(2)[:1]
-        while worker.is_running() and worker.status() != psutil.STATUS_ZOMBIE:
+        while alive(worker):
             try:
                 status = Path(f"/proc/{worker.pid}/status").read_text()
             except OSError:

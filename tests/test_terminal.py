@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Case, Plan
 from ncclbench.store.model import Stop, Unit
+from ncclbench.terminal.progress import Lines
 from ncclbench.terminal.show import TerminalListener, finding_lines, show_conclusion
 from ncclbench.terminal.table import Table
 from ncclbench.units import rank_ranges
@@ -312,3 +314,16 @@ class TestFindings:
     )
     def test_ranks_are_written_as_ranges(self, ranks: list[int], text: str) -> None:
         assert rank_ranges(ranks) == text
+
+
+def test_lines_tell_of_a_run_that_has_nothing_left() -> None:
+    """As of a resumed one whose units are all there; and no time is left before any is done."""
+    stream = io.StringIO()
+    for total, work in ((0.0, 0.0), (5.0, 0.0), (2.0, 1.0)):
+        progress = Lines(total, 2, stream)
+        progress.advance(work, 0, "case")
+        progress.advance(work, 1, "case")
+        progress.close()
+    told = [line.split(" after ")[0] for line in stream.getvalue().splitlines()]
+    assert told == [f"epoch {epoch} of 2 done" for epoch in (1, 2, 1, 1, 2)]
+    assert stream.getvalue().count(" left") == 1

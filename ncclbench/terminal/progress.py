@@ -116,13 +116,13 @@ class Lines:
 
     @property
     def _left(self) -> float:
-        """Share of the total, less what sums of fractions leave over."""
-        return max(0.0, 1 - self._done / self._total - 1e-9)
+        """Share of the total, less what sums of fractions leave over; 0 where nothing is to be done."""
+        return max(0.0, 1 - self._done / self._total - 1e-9) if self._total > 0 else 0.0
 
     def _tell(self, where: str) -> None:
         self._told_s = time.monotonic()
         elapsed_s = self._told_s - self._started_s
         line = f"{where} after {format_seconds(elapsed_s)}"
-        if self._left > 0:
+        if self._left > 0 and self._done > 0:
             line += f", about {format_seconds(elapsed_s * self._left / (1 - self._left))} left"
         show(f"{line}\n", self._stream)
