@@ -36,6 +36,7 @@ from ncclbench.plan.model import Device, Plan
 from ncclbench.plan.preset import Preset, World
 from ncclbench.tables.backends import find_backend
 from ncclbench.terminal.streams import one_line, show, write
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.compare.forecast import Forecast
@@ -183,8 +184,8 @@ class _Hosts:
         if self.is_here and count == 1:
             return []
         like = "this machine" if self.is_here else self.machine.name
-        full = f" with {self.local_ranks} rank{'' if self.local_ranks == 1 else 's'} each"
-        return [f"# {count} host{'' if count == 1 else 's'} like {like}{full if count > 1 else ''}"]
+        full = f" with {count_text(self.local_ranks, 'rank')} each"
+        return [f"# {count_text(count, 'host')} like {like}{full if count > 1 else ''}"]
 
 
 def _hosts(params: Mapping[str, Any]) -> _Hosts:

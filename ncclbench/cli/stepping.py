@@ -31,6 +31,7 @@ from ncclbench.store.preset import StepStatus, StoredPreset, StoredStep, write_p
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.terminal.steps import heading, result, step_lines
 from ncclbench.terminal.streams import coloured, one_line, show
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.supervise.launch import Job
@@ -184,7 +185,7 @@ def _after(
         status = "failed" if status in ("done", "bad") else status
         reason = f"it ended with code {code} and gave no answer"
     elif absent:
-        reason = f"{absent} rank{'' if absent == 1 else 's'} did not come back from it"
+        reason = f"{count_text(absent, 'rank')} did not come back from it"
     message = told.get("message") if told is not None else ""
     return msgspec.structs.replace(
         step,
@@ -317,4 +318,4 @@ def _counts(steps: Sequence[StoredStep]) -> str:
     for step in steps:
         found[step.status] = found.get(step.status, 0) + 1
     words = ", ".join(f"{count} {status}" for status, count in found.items())
-    return f"{len(steps)} step{'' if len(steps) == 1 else 's'}: {words}"
+    return f"{count_text(len(steps), 'step')}: {words}"

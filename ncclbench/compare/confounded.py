@@ -18,6 +18,7 @@ from ncclbench.compare.throttled import throttled_text
 from ncclbench.environment.against import host_names, side_text
 from ncclbench.environment.variables import HIDDEN
 from ncclbench.store.model import Run
+from ncclbench.units import count_text
 
 # Of a value's text in one line; the rest is among the differences.
 _WIDEST = 40
@@ -306,7 +307,7 @@ def _places(run: Run) -> str | None:
     if not ranks:
         return None
     hosts = len(set(ranks))
-    return f"{len(ranks)} ranks on {hosts} host{'' if hosts == 1 else 's'}"
+    return f"{len(ranks)} ranks on {count_text(hosts, 'host')}"
 
 
 def _per_run(side: Side, of: Callable[[Run], str | None]) -> list[str]:

@@ -18,7 +18,7 @@ from ncclbench.flight.join import join
 from ncclbench.names import unknown
 from ncclbench.plan.build import Selection
 from ncclbench.tables.topologies import Cut
-from ncclbench.units import format_bytes, rank_ranges
+from ncclbench.units import count_text, format_bytes, rank_ranges
 
 # More distinct calls than that nobody reads, and a mixture of experts has thousands.
 MOST_CALLS = 64
@@ -143,7 +143,7 @@ def take(job: Job, wanted: Filter, form: Selection, nranks: int) -> Taken:
             f"--cases-from: no call of the dumps is one of those asked for: they have {', '.join(have)}"
         )
     if unwanted:
-        left.append(f"{_calls(unwanted)} that the other options leave out")
+        left.append(f"{count_text(unwanted, 'call')} that the other options leave out")
     ordered = sorted(kept, key=lambda key: (-_moved(key, kept), -kept[key], key[0].name, key[1]))
     rest = ordered[MOST_CALLS:]
     if rest:
@@ -156,10 +156,10 @@ def take(job: Job, wanted: Filter, form: Selection, nranks: int) -> Taken:
     chosen = ordered[:MOST_CALLS]
     others = sum((team.others for team in job.teams), Counter[NoCase]())
     told = others.most_common(_OTHERS_TOLD)
-    left += [f"{_calls(count)} of {case.what}: {case.reason}" for case, count in told]
+    left += [f"{count_text(count, 'call')} of {case.what}: {case.reason}" for case, count in told]
     if len(others) > len(told):
         count = sum(others.values()) - sum(count for _, count in told)
-        left.append(f"{_calls(count)} of {len(others) - len(told)} more kinds that are no cases")
+        left.append(f"{count_text(count, 'call')} of {len(others) - len(told)} more kinds that are no cases")
     if job.missing:
         left.append(
             f"what {rank_ranges(job.missing)} called, of whom there is no dump: the size of the job and its "
@@ -261,14 +261,10 @@ def _no_calls(job: Job) -> str:
     )
 
 
-def _calls(count: int) -> str:
-    return f"{count:,} call{'' if count == 1 else 's'}"
-
-
 def summary(taken: Taken, job: Job) -> str:
     """One line of what came of the dumps."""
     largest = max(taken.calls, key=lambda key: key[1].nbytes * taken.calls[key])[1]
-    files = f"{len(job.files):,} dump{'' if len(job.files) == 1 else 's'}"
+    files = count_text(len(job.files), "dump")
     return (
         f"{len(taken.calls)} different calls, {sum(taken.calls.values()):,} in all, from {files} of a job of "
         f"{job.nranks} ranks; most bytes: {largest.op} of {format_bytes(largest.nbytes)} {largest.dtype}"

@@ -15,7 +15,7 @@ from ncclbench.environment.against import side_text
 from ncclbench.terminal.columns import aligned, commented, headed, padded
 from ncclbench.terminal.streams import coloured, one_line
 from ncclbench.terminal.verdicts import case_name, verdict_words, why_unclear
-from ncclbench.units import format_bytes, format_us
+from ncclbench.units import count_text, format_bytes, format_us
 
 Row = Mapping[str, Any]
 
@@ -210,7 +210,7 @@ def _unpaired_lines(unpaired: Sequence[Mapping[str, Any]]) -> list[str]:
     lines = []
     for reason, cases in by_reason.items():
         first = "" if cases[0] == "all" else f" ({cases[0]}{' ..' if len(cases) > 1 else ''})"
-        number = "" if cases[0] == "all" else f"{len(cases)} case{'' if len(cases) == 1 else 's'}: "
+        number = "" if cases[0] == "all" else f"{count_text(len(cases), 'case')}: "
         lines.append(f"  {number}{one_line(reason)}{first}")
     return lines
 

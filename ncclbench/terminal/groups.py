@@ -19,7 +19,7 @@ from ncclbench.tables.groups import CROSSED_OP
 from ncclbench.terminal.columns import aligned, indented, table
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_bytes, format_memory, format_time, format_us
+from ncclbench.units import count_text, format_bytes, format_memory, format_time, format_us
 
 Row = dict[str, Any]
 
@@ -105,7 +105,7 @@ def _cost_lines(rows: Sequence[Row]) -> list[str]:
         own = [row for row in rows if (row["arm"], row["way"]) == key]
         first = own[0]
         size = first["group_size"]
-        whose = f"{key[0]} by {key[1]}, {first['kind']} groups of {size} rank{'' if size == 1 else 's'}"
+        whose = f"{key[0]} by {key[1]}, {first['kind']} groups of {count_text(size, 'rank')}"
         lines += table(f"{whose}: us of all groups together", times, own)
         lines += ["#", *table("what the fullest rank holds more than before it made them", held, own)]
         lines.append(one_line(f"# communicators: {first['counted']}"))
