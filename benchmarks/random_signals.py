@@ -100,6 +100,7 @@ class Scene:
 
     def __init__(self, folder: Path, what: str) -> None:
         self.folder, self.out = folder, folder / "run"
+        self.is_launched = what == "torchrun"
         self._mark = f"{folder}"
         self._temporary = folder / "tmp"
         self._temporary.mkdir(parents=True)
@@ -136,7 +137,10 @@ class Scene:
             each for each in self.living() if "ncclbench" in _words(each) and each.pid != self.process.pid
         ]
         parents = {each.ppid() for each in of_commands} | {self.process.pid}
-        leaves = [each for each in of_commands if each.pid not in parents]
+        # What torchrun starts are supervisors: one that is stopped before it has met the others holds them up
+        # for as long as the slowest file server may, and is no worker.
+        forkers = {each.pid for each in of_commands} | (set() if self.is_launched else {self.process.pid})
+        leaves = [each for each in of_commands if each.pid not in parents and each.ppid() in forkers]
         return [each for each in leaves if not each.name().startswith("ncclbench-")]
 
     def left(self) -> list[str]:
