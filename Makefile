@@ -32,8 +32,9 @@ demo: $(VENV)/.installed ## set up, measure all_reduce and broadcast on this mac
 test: $(VENV)/.installed-dev ## set up and run the tests
 	@$(RUN)/python -m pytest -m "not full and not live" -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
 
+# Launches across hosts two at a time on two cores: what else runs makes ranks late that are not.
 test-full: $(VENV)/.installed-dev ## the slower tests that make test leaves out, those of test-live among them
-	@$(RUN)/python -m pytest -m full -n $(PYTEST_WORKERS) $(PYTEST_ARGS)
+	@$(RUN)/python -m pytest -m full -n $(PYTEST_WORKERS) --reruns 1 $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory test-live
 
 # What else a machine does meanwhile makes links slow that are not: hence a second try.
