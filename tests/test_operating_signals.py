@@ -6,6 +6,7 @@ import json
 import re
 import signal
 import sys
+import time
 from pathlib import Path
 from types import ModuleType
 
@@ -58,6 +59,16 @@ def test_hurt_at_a_moment(
     trial = hurting.Trial(0, what, to, number, part * {"sweep": 4.0, "teams": 7.0}[what])
     hurting.hurt(trial, tmp_path / "trial")
     assert trial.faults == [], str(trial)
+
+
+def test_ranks_whose_launcher_is_killed_while_they_start_end(tmp_path: Path) -> None:
+    """It can tell them nothing any more, and the store where they would meet went with it."""
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m", "ncclbench")
+    with Running(sys.executable, *words, "sweep", "--sizes", "8", "--out", tmp_path / "run") as torchrun:
+        wait_until(lambda: len(torchrun.descendants()) >= 2, "the ranks")
+        time.sleep(0.7)  # they know by now who launched them, and import torch for longer
+        torchrun.signal(signal.SIGKILL)
+        assert torchrun.left_behind(15.0) == []
 
 
 def test_the_judge_finds_what_is_faulty(hurting: ModuleType, tmp_path: Path) -> None:

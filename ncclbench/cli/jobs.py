@@ -124,7 +124,8 @@ def run_job(
     _refuse_unreadable(variables())
     _allow_files(nranks if seat is None else 1)
     _refuse_lost_folder()
-    with EndSignals() as signals:
+    # Before torch is imported, which takes so long that a launcher may be killed meanwhile.
+    with EndSignals(None if seat is None else os.getppid()) as signals:
         # Imported here: torch takes a second or two, and what is wrong before this is said at once.
         from ncclbench.supervise.launch import join
         from ncclbench.supervise.session import end_together, follow

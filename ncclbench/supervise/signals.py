@@ -7,7 +7,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-from ncclbench.errors import Interrupted
+from ncclbench.errors import Interrupted, MeasurementError
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -17,12 +17,16 @@ class EndSignals:
 
     Nothing is raised out of a handler, so no write is ever cut in two by one.
 
+    Args:
+        launcher: process id of what started this one and ends it, as torchrun does; None where nobody does.
+
     Attributes:
         received: number of the first ending signal, or None.
         wakeup: file descriptor that becomes readable with it.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, launcher: int | None = None) -> None:
+        self._launcher = launcher
         self.received: int | None = None
         self.wakeup, self._write = os.pipe()
         os.set_blocking(self._write, False)
@@ -42,13 +46,18 @@ class EndSignals:
         os.close(self._write)
 
     def check(self) -> None:
-        """End here if an ending signal has come.
+        """End here if an ending signal has come, or if the launcher has been killed and can send none.
 
         Raises:
-            Interrupted: one has.
+            Interrupted: a signal has come.
+            MeasurementError: the launcher is gone.
         """
         if self.received is not None:
             raise Interrupted(f"ended by {signal.Signals(self.received).name}", self.received)
+        if self._launcher is not None and os.getppid() != self._launcher:
+            raise MeasurementError(
+                f"the launcher of this rank (process {self._launcher}) is gone: launch the job again"
+            )
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if self.received is None:
