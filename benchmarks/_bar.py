@@ -14,7 +14,7 @@ class Told:
     """One figure beside its bar.
 
     Attributes:
-        bar: its name in ``BARS``.
+        bar: its name in ``BENCHES`` of bars.py.
         measured: the figure with its unit and, where it has one, its interval.
         met: None where the figure cannot tell, as when an interval holds the bar.
     """

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,8 @@ from pathlib import Path
 from _bar import Told, heard
 
 HERE = Path(__file__).resolve().parent
+# For the end of a command that was killed, and for its last words.
+READ_S = 5.0
 WORDS = {True: "met", False: "MISSED", None: "not shown"}
 
 
@@ -197,6 +199,8 @@ def end(process: subprocess.Popen[str]) -> None:
     """Kill a command and all that it has started; nothing happens to one that is gone."""
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(READ_S)
 
 
 def run(bench: Bench, words: Sequence[str], limit_s: float, result: Result) -> None:
@@ -209,27 +213,33 @@ def run(bench: Bench, words: Sequence[str], limit_s: float, result: Result) -> N
         cwd=HERE.parent,
         start_new_session=True,
     )
-    late = threading.Event()
-    deadline = threading.Timer(limit_s, lambda: (late.set(), end(process)))
-    deadline.start()
+    assert process.stdout is not None
+    # What has left its session may keep the pipe open for longer than the command is there.
+    reader = threading.Thread(target=pass_on, args=(process.stdout, result), daemon=True)
+    reader.start()
+    code = None
     try:
-        assert process.stdout is not None
-        for line in process.stdout:
-            told = heard(line)
-            if told is not None:
-                result.told.append(told)
-            sys.stderr.write(f"    {line}" if told is None else f"  {said(told)}\n")
-            sys.stderr.flush()
-        code = process.wait()
+        with suppress(subprocess.TimeoutExpired):
+            code = process.wait(limit_s)
     finally:
-        deadline.cancel()
         end(process)
-    if late.is_set():
+        reader.join(READ_S)
+    if code is None:
         result.ended = f"not done in {limit_s:.0f} s"
     elif code != 0:
         result.ended = f"ended with {code}"
-    if not result.told and words[0] == "-m" and not late.is_set():
+    if not result.told and words[0] == "-m" and code is not None:
         result.told = [Told(name, result.ended or "all passed", code == 0) for name in bench.bars]
+
+
+def pass_on(output: Iterable[str], result: Result) -> None:
+    """Show what a command prints as it comes, and keep what it tells."""
+    for line in output:
+        told = heard(line)
+        if told is not None:
+            result.told.append(told)
+        sys.stderr.write(f"    {line}" if told is None else f"  {said(told)}\n")
+        sys.stderr.flush()
 
 
 def said(told: Told) -> str:

@@ -66,6 +66,11 @@ class StoreLost(MeasurementError, RuntimeError):
     """The store that supervisors meet at does not answer any more; torch's own error for it is no user's."""
 
 
+def brief(error: BaseException) -> str:
+    """What a library says of its error, on one line and not too long, to stand in a line of ours."""
+    return " ".join(str(error).split())[:200]
+
+
 def refused_by_system(error: BaseException) -> NcclbenchError | None:
     """The line for what the operating system refuses any program: files, processes, memory, disk.
 

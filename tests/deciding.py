@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -172,8 +172,3 @@ def lines_of(decision: Decision, evidence: str) -> list[DecisionLine]:
 def words(decision: Decision) -> Mapping[str, str]:
     """Verdicts by subject."""
     return {line.subject: line.verdict for line in decision.lines}
-
-
-def each_line(path: Path) -> Iterator[Line]:
-    """The lines of a run."""
-    yield from map(json.loads, (path / "samples.jsonl").read_text().splitlines())

@@ -82,6 +82,23 @@ def test_a_script_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> No
         pytest.fail("what the script started is still there")
 
 
+def test_what_has_left_the_session_of_a_script_holds_nobody_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the script's output still open."""
+    monkeypatch.setattr(bars, "READ_S", 0.5)
+    leaving = bench(
+        f"import subprocess, pathlib\nfrom _bar import tell\n"
+        f"child = subprocess.Popen(['sleep', '600'], start_new_session=True)\n"
+        f"pathlib.Path({str(tmp_path / 'pid')!r}).write_text(str(child.pid)); tell('a', '1 s', True)",
+        "a",
+    )
+    try:
+        assert rows_of(leaving) == {"a": ("1 s", "met")}
+    finally:
+        os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
+
+
 def test_a_test_is_a_bar_by_how_it_ends() -> None:
     assert rows_of(bars.Bench(("-m", "json.tool", "--help"), {"a": "x"})) == {"a": ("all passed", "met")}
     assert rows_of(bars.Bench(("-m", "json.tool", "/dev/null"), {"a": "x"}))["a"][1] == "MISSED"

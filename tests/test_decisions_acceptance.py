@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from deciding import Line, altered, answered, lines_of, real_runs, step, stored
 from drill_fixtures import make_drill, make_trial
@@ -276,6 +277,7 @@ def test_drills_and_messages_that_go_wrong(cluster: Path) -> None:
     assert "2 of 2 as they should after kill, rebuild" in told(good, "faults", "pass")
     shutil.rmtree(cluster / "drill")
     drill.trials = [make_trial("rebuild", 0, recovered=False), make_trial("rebuild", 1, correct=False)]
+    drill.trials[1] = msgspec.structs.replace(drill.trials[1], leftover_processes=1)
     stored(cluster / "drill", drill)
 
     def spoil(each: Line) -> Line:
@@ -288,3 +290,4 @@ def test_drills_and_messages_that_go_wrong(cluster: Path) -> None:
     for said in ("1 of 2 did not recover from kill", "WRONG DATA or none after kill", "WRONG DATA in p2p: 2"):
         assert said in failing
     assert "p2p left 4 processes behind" in failing
+    assert "1 process left behind after kill, rebuild" in failing

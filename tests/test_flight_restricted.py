@@ -23,7 +23,6 @@ from ncclbench.flight.native import read_native
 from ncclbench.flight.restricted import PickleRefused, read_any, read_pickle
 
 CORPUS = {name: (content, opcode) for name, content, opcode in malicious("marker-that-loading-makes")}
-INERT = {"behind-the-end", "bytearray"}
 
 
 @pytest.mark.parametrize("name", CORPUS)

@@ -109,6 +109,16 @@ class TestMachineOption:
         one_line(run(*command), "nccl2 needs a GPU and none is in small")
 
 
+class TestOutOption:
+    def test_a_link_is_followed_and_a_loop_is_not(self, tmp_path: Path) -> None:
+        (tmp_path / "link").symlink_to("plan.json")
+        (tmp_path / "loop").symlink_to("loop")
+        assert run(*PLAN, *BRIEF, "--out", "link", cwd=tmp_path).code == 0
+        assert (tmp_path / "link").is_symlink()
+        assert load_plan(tmp_path / "plan.json").plan.planned
+        one_line(run(*PLAN, *BRIEF, "--out", "loop", cwd=tmp_path), "is a link that is not followed")
+
+
 class TestSweepOfAPlan:
     def test_it_runs_exactly_that_and_says_where_it_came_from(self, tmp_path: Path) -> None:
         file, folder = tmp_path / "mine.json", tmp_path / "run"

@@ -174,6 +174,15 @@ def test_one_sweep_that_needs_what_is_not_here_is_refused(
     assert "step first of the preset takes GPUs, there are none" in capsys.readouterr().err
 
 
+def test_a_plan_of_several_steps_writes_no_file_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "plan.json"
+    assert run(["plan", "--preset", "acceptance", "--nproc-per-node", "2", "--out", str(out)]) == 2
+    assert "--out writes the plan of one sweep, and preset acceptance has" in capsys.readouterr().err
+    assert not out.exists()
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
 def test_whatever_a_file_holds_it_is_a_preset_or_one_line(

@@ -40,8 +40,8 @@ def free_file(file: Path, mend: str) -> Path:
         raise RequestError(f"{file} is a device or a pipe, no file: {mend}")
     if len(os.fsencode(file.name)) > _LONGEST_NAME:
         raise RequestError(f"{file.name[:40]}... is too long for the name of a file: {mend}")
-    if os.path.islink(file):  # what links lead to was looked up before
-        raise RequestError(f"{file} is a link that leads to itself: {mend}")
+    if os.path.islink(file):  # where options name one, what it leads to was looked up before
+        raise RequestError(f"{file} is a link that is not followed: {mend}")
     if file.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE, LOCK_FILE):
         raise RequestError(f"{file} is the name of a run's own file: {mend}")
     if not os.path.isdir(file.parent):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,7 +95,10 @@ def command(ctx: click.Context, /, **params: Any) -> int:
         if not preset.is_plain_sweep:
             return _plan_steps(ctx, preset, world, hosts)
         params = merged(ctx, preset.steps[0], world)
-    file = None if params["out"] is None else free_file(Path(params["out"]), "name a file with --out")
+    file = None
+    if params["out"] is not None:
+        # A link is followed: what it points to is replaced, not the link.
+        file = free_file(Path(os.path.realpath(params["out"])), "name a file with --out")
     cases = cases_of(params, typed, hosts.nranks)
     foretold = _foretell(_plan(params, hosts, cases))
     cases.tell()
@@ -241,6 +245,10 @@ def _world(params: Mapping[str, Any], hosts: _Hosts) -> World:
 def _plan_steps(ctx: click.Context, preset: Preset, world: World, hosts: _Hosts) -> int:
     """Of a preset of several steps: what each sweep among them would run; the others are named."""
     refuse_of_one_sweep(ctx, preset, ("--machine", "--world-size"))
+    if ctx.params["out"] is not None:
+        raise RequestError(
+            f"--out writes the plan of one sweep, and {preset.source} has several steps: leave it out"
+        )
     rows: list[dict[str, Any]] = []
     steps: list[dict[str, Any]] = []
     lines = hosts.lines()

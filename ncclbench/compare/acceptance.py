@@ -292,7 +292,10 @@ def _faults(step: StepFound) -> Iterator[_Finding]:
         if one.recovered < one.trials:
             said = f"{one.trials - one.recovered} of {one.trials} did not recover from {what}"
             yield _Finding("fail", said, step.name, "faults")
-        if one.correct == one.recovered == one.trials:
+        if one.leftover_processes:
+            left = count_text(one.leftover_processes, "process", "processes")
+            yield _Finding("fail", f"{left} left behind after {what}", step.name, "faults")
+        elif one.correct == one.recovered == one.trials:
             yield _Finding(
                 "pass", f"{one.trials} of {one.trials} as they should after {what}", step.name, "faults"
             )

@@ -37,7 +37,7 @@ Row = dict[str, Any]
 _OF_OUTPUT = ("--json", "--exit-zero")
 
 # Commands that leave a run folder; of others the exit code is all there is.
-_KEEPING = ("sweep", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "groups", "import")
+_KEEPING = ("sweep", "matrix", "suspects", "drill", "overlap", "p2p", "transport", "groups")
 
 
 @dataclass(frozen=True)

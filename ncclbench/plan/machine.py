@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.names import nearest
 from ncclbench.plan.model import Device
 from ncclbench.units import MAX_BYTES, format_memory, parse_bytes
@@ -97,11 +97,11 @@ class Machine:
         except RequestError as error:
             raise RequestError(f"{path}: {error}") from None
         except tomllib.TOMLDecodeError as error:
-            raise RequestError(f"{path} is no TOML: {_one_line(error)}") from None
+            raise RequestError(f"{path} is no TOML: {brief(error)}") from None
         except RecursionError:
             raise RequestError(f"{path} is nested too deeply to be a machine's file") from None
         except ValueError as error:
-            raise RequestError(f"{path} is no JSON: {_one_line(error)}") from None
+            raise RequestError(f"{path} is no JSON: {brief(error)}") from None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, keys as the attributes."""
@@ -290,7 +290,3 @@ def _numbers(entries: Sequence[Any], key: str) -> list[int]:
 
 def _short(key: str) -> str:
     return re.sub(r"[^ -~]", "?", key)[:40]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

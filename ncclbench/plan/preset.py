@@ -16,7 +16,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.names import unknown
 from ncclbench.plan.model import Device
 from ncclbench.units import format_memory, parse_seconds
@@ -206,7 +206,7 @@ def read_preset_file(path: Path, source: str) -> Preset:
         fields = tomllib.loads(_content(path, source))
         head = msgspec.convert(fields, _Head)
     except tomllib.TOMLDecodeError as error:
-        raise RequestError(f"{source} is no TOML: {_one_line(error)}") from None
+        raise RequestError(f"{source} is no TOML: {brief(error)}") from None
     except RecursionError:
         raise RequestError(f"{source} is nested too deeply to be a preset") from None
     except msgspec.ValidationError as error:
@@ -275,14 +275,10 @@ def _content(path: Path, source: str) -> str:
 
 def _words_of(error: msgspec.ValidationError) -> str:
     """What msgspec says, its path first and without the dollar."""
-    text, _, path = _one_line(error).partition(" - at ")
+    text, _, path = brief(error).partition(" - at ")
     place = path.strip("`").removeprefix("$").removeprefix(".")
     return f"{place}: {text}" if place else text
 
 
 def _short(text: str) -> str:
     return re.sub(r"[^ -~]", "?", text)[:60]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from ncclbench.stats.over_epochs import FEWEST_EPOCHS, t_interval
+from ncclbench.stats.over_epochs import t_interval
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 from ncclbench.tables.strategies import STRATEGIES
 
@@ -23,9 +23,6 @@ PHASE_WORDS = {
     "rejoin": "replacement joined",
     "first_good_n": "first good collective at n",
 }
-
-# Of fewer trials a t interval says nothing: of two it is a factor of thousands wide.
-FEWEST_TRIALS = FEWEST_EPOCHS
 
 
 @dataclass(frozen=True, slots=True)

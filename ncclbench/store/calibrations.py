@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import msgspec
 import platformdirs
 
-from ncclbench.errors import MeasurementError
+from ncclbench.errors import MeasurementError, brief
 from ncclbench.store.files import plain_file
 from ncclbench.writing import write_whole
 
@@ -156,7 +156,7 @@ def _read(
         except OSError as error:
             tell(f"cannot read the calibration {path} ({error.strerror}): it is left out")
         except (ValueError, RecursionError) as error:
-            why = " ".join(str(error).split())[:200]
+            why = brief(error)
             tell(f"{path} is left out, it is no calibration that this ncclbench can read: {why}")
         else:
             if host in document["hosts"] and (document["nranks"], document["backend"]) == (nranks, backend):

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.names import lookup
 from ncclbench.plan.model import PLAN_SCHEMA, Case, Plan
 from ncclbench.store.files import plain_file
@@ -197,7 +197,7 @@ def read_json(path: Path, what: str) -> Any:
             "remove it"
         ) from None
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not JSON, so not {what}: {_one_line(error)}") from None
+        raise RequestError(f"{path} is not JSON, so not {what}: {brief(error)}") from None
 
 
 def read_meta(path: Path) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def read_meta(path: Path) -> dict[str, Any]:
         msgspec.convert(meta, RunMeta)
         _check_places(meta.get("environment"))
     except (ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is not a run this ncclbench can read: {_one_line(error)}") from None
+        raise RequestError(f"{path} is not a run this ncclbench can read: {brief(error)}") from None
     checked: dict[str, Any] = meta
     return checked
 
@@ -235,7 +235,7 @@ def read_plan(meta: dict[str, Any], path: Path) -> Plan:
     except KeyError as error:
         raise RequestError(f"{path}: the plan has no {error}") from None
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise RequestError(f"{path}: the plan in it cannot be read: {_one_line(error)}") from None
+        raise RequestError(f"{path}: the plan in it cannot be read: {brief(error)}") from None
     return plan
 
 
@@ -340,7 +340,3 @@ def _finite(text: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{text} is not a finite number")
     return value
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 
 from ncclbench import __version__
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.model import Plan
 from ncclbench.plan.runnable import check_runnable
@@ -106,7 +106,7 @@ def load_plan(path: Path) -> PlanFile:
     try:
         msgspec.convert(fields, PlanFileFields)
     except (ValueError, RecursionError) as error:
-        said = " ".join(str(error).split())[:200]
+        said = brief(error)
         raise RequestError(f"{path} is no plan this ncclbench can read: {said}") from None
     plan = read_plan(fields, path)
     try:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.plan.preset import MOST_STEPS, STEP_NAME
 from ncclbench.store.bounds import Time
 from ncclbench.store.folder import replace_file
@@ -111,14 +111,10 @@ def read_preset(folder: Path) -> StoredPreset:
     try:
         stored = msgspec.json.decode(content, type=StoredPreset)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise RequestError(f"{path} is no preset that can be read: {_one_line(error)}") from None
+        raise RequestError(f"{path} is no preset that can be read: {brief(error)}") from None
     if stored.schema != PRESET_SCHEMA:
         raise RequestError(f"{path} has schema {stored.schema}, this ncclbench reads {PRESET_SCHEMA}")
     names = [step.name for step in stored.steps]
     if len({*names}) < len(names) or any(step.folder != step.name for step in stored.steps):
         raise RequestError(f"{path} is no preset that can be read: its steps share names or folders")
     return stored
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())[:200]

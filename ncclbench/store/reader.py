@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ncclbench.errors import RequestError
+from ncclbench.errors import RequestError, brief
 from ncclbench.plan.model import Plan
 from ncclbench.store.drills import ContractOutcome, DrillTrial
 from ncclbench.store.folder import LOCK_FILE, META_FILE, SAMPLES_FILE
@@ -109,7 +109,7 @@ def _lines(path: Path, problems: list[str]) -> Iterator[tuple[int, Line]]:
                 try:
                     yield number, decode_line(text)
                 except (ValueError, RecursionError) as error:
-                    said = " ".join(str(error).split())[:200]
+                    said = brief(error)
                     raise RequestError(f"{path} line {number} is damaged: {said}") from None
     except OSError as error:
         raise RequestError(f"cannot read {path}: {error.strerror}") from None

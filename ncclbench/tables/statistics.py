@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ncclbench.names import lookup
-
 
 @dataclass(frozen=True, slots=True)
 class Statistic:
@@ -34,12 +32,3 @@ STATISTICS: dict[str, Statistic] = {entry.name: entry for entry in _ENTRIES}
 
 # By the clock of the samples, where the plan names none.
 DEFAULT_STATISTIC = {"device": "median", "total": "p25"}
-
-
-def find_statistic(name: str) -> Statistic:
-    """The entry of that name.
-
-    Raises:
-        RequestError: no such statistic.
-    """
-    return lookup(STATISTICS, "statistic", name)
