@@ -43,6 +43,8 @@ BAD_SWEEPS = [
     ("--backends glooo", "unknown backend 'glooo': did you mean 'gloo'?"),
     ("--ops", "requires an argument"),
     ("--opps all_reduce", "unknown option '--opps': did you mean '--ops'?"),
+    ("-g 8", "unknown option '-g': for nccl-tests' -g take --nproc-per-node"),
+    ("-t 2", "unknown option '-t': see ncclbench sweep --help"),
     ("all_reduce", "unexpected extra argument"),
     ("-b 2M -e 1M", "-b/--min-bytes 2M is above -e/--max-bytes 1M"),
     ("-f 1", "-f/--step-factor 1 never reaches a larger size"),

@@ -134,7 +134,7 @@ def test_so_little_measured_that_nobody_could_be_named_is_unclear(cluster: Path)
     stored(cluster / "suspects", make_search(hosts=4, ranks_per_host=2, passes=2))
     decision = acceptance(cluster)
     assert decision.ok is None
-    assert decision.answer.startswith("unclear, because so little was measured that nobody stands out, but 2")
+    assert decision.answer.startswith("unclear, because too little was measured: nobody stands out, but 2")
 
 
 def test_wrong_data_between_a_pair(cluster: Path) -> None:
@@ -171,6 +171,14 @@ def test_unchecked_data_and_no_requirement_do_not_pass(cluster: Path) -> None:
     decision = acceptance(cluster, step("sweep", "sweep --ops all_reduce"), SUSPECTS)
     (line,) = lines_of(decision, "speed")
     assert (decision.ok, line.sentence) == (None, "no speed was required")
+    floor = "ncclbench sweep --ops all_reduce --require 'all_reduce@1M>=10GB/s'"
+    assert line.settle == f"{floor}  # with the bandwidth that you expect for 10GB/s"
+
+    def on_gpu(each: Line) -> Line:
+        return {**each, "device_us": each["total_us"]} if each["type"] == "samples" else each
+
+    altered(cluster / "sweep", on_gpu)
+    (line,) = lines_of(acceptance(cluster, step("sweep", "sweep --ops all_reduce"), SUSPECTS), "speed")
     assert line.settle == "ncclbench sweep --ops all_reduce --require 80%peak"
     altered(cluster / "sweep", lambda each: {**each, "wrong": None} if each["type"] == "samples" else each)
     decision = acceptance(cluster)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import click
 import pytest
 
-from ncclbench.cli.app import COMMANDS, group
+from ncclbench.cli.app import _OF_NCCL_TESTS, COMMANDS, group
 from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import find_dtype
 from ncclbench.tables.redops import REDOPS
@@ -136,6 +136,14 @@ def test_what_a_row_names_is_there(row: Row) -> None:
     # And what the words say to type: options of that command, or of the one named before them.
     for code in re.findall(r"`(-[^`]+)`", row.words):
         assert shlex.split(code)[0] in options_of(row.command) | options_of("sweep") | set(NCCL_TESTS), code
+
+
+def test_the_hint_for_a_letter_of_theirs_is_what_the_page_says() -> None:
+    options = {row.theirs.partition(",")[0]: row.options for row in TABLES["Options"]}
+    ours = options_of("sweep")
+    here = {letter for letter, row in options.items() if letter not in ours | {"-h"} and set(row) & ours}
+    assert set(_OF_NCCL_TESTS) == here
+    assert [letter for letter, option in _OF_NCCL_TESTS.items() if option not in options[letter]] == []
 
 
 def test_names_that_it_says_are_understood() -> None:

@@ -331,3 +331,23 @@ def test_a_failure_counts_more_than_a_bad_answer(
     assert document["decision"] == (None if answer is None else answer.document)
     assert [step["name"] for step in document["steps"]] == [step.name for step in steps]
     assert read_preset(tmp_path / "run").steps == steps
+
+
+def test_resuming_what_is_whole_says_that_nothing_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    whole, params = stored(DONE), {"as_json": False, "exit_zero": False, "unclear": "fail"}
+    assert stepping.run_alone(Steps(RunFolder.create(tmp_path / "new"), whole, params, None)) == 0
+    assert "nothing is missing" not in capsys.readouterr().out
+    params["resume"] = str(tmp_path / "old")
+    assert stepping.run_alone(Steps(RunFolder.create(tmp_path / "old"), whole, params, None)) == 0
+    assert f"# nothing is missing in {tmp_path / 'old'}: " in capsys.readouterr().out
+
+
+def test_the_plan_of_a_preset_ends_with_the_command_that_runs_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["plan", "--preset", "acceptance"]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "1 of 4 steps planned; all of them are run by ncclbench sweep --preset acceptance"

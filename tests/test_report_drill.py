@@ -28,6 +28,11 @@ def block(run: Run) -> dict[str, Any]:
     return dict(found)
 
 
+def test_the_recovery_comes_before_what_a_recorder_saw_of_the_fault() -> None:
+    order = list(PANELS)
+    assert order.index("drill") < order.index("flight")
+
+
 # --- over trials
 
 

@@ -139,6 +139,7 @@ def test_peaks_come_from_the_mode_that_answers_best() -> None:
     quickest = min(row["median_us"] for row in rows if (row["op"], row["mode"]) == ("all_reduce", "isolated"))
     assert peak["rate"] == rate_text(fastest)
     assert peak["time"] == time_text(quickest)
+    assert all(re.fullmatch(r"[0-9]+[KM]? bytes, float32", peak[key]) for key in ("rate_at", "time_at"))
 
 
 # --- marks

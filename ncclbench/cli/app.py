@@ -191,9 +191,33 @@ def _rank(arguments: list[str]) -> int | None:
     return None if seat is None else seat.rank
 
 
+# Letters of nccl-tests that have another name here, as in docs/nccl-tests.md.
+_OF_NCCL_TESTS = {
+    "-g": "--nproc-per-node",
+    "-N": "--epochs",
+    "-z": "--modes",
+    "-T": "--timeout",
+    "-G": "--modes",
+    "-C": "--json",
+    "-J": "--out",
+    "-a": "--json",
+    "-R": "--arms",
+    "-x": "--arms",
+    "-I": "--modes",
+    "-K": "-w",
+}
+
+
 def _usage(error: click.ClickException) -> str:
     if isinstance(error, click.NoSuchOption) and error.ctx is not None:
         known = [name for parameter in error.ctx.command.params for name in parameter.opts]
+        if len(error.option_name) == 2:
+            # No letter is like another: what is near by its writing is another thing.
+            theirs = _OF_NCCL_TESTS.get(error.option_name)
+            hint = f"see {error.ctx.command_path} --help"
+            if theirs in known:
+                hint = f"for nccl-tests' {error.option_name} take {theirs}"
+            return f"unknown option {error.option_name!r}: {hint}"
         return str(unknown("option", error.option_name, [*known, "--help"]))
     if isinstance(error, click.MissingParameter) and error.ctx is not None:
         return f"{error.format_message().rstrip('.')}: see {error.ctx.command_path} --help"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -278,7 +279,10 @@ def _plan_steps(ctx: click.Context, preset: Preset, world: World, hosts: _Hosts)
         )
     planned = [step for step in steps if step["planned"]]
     seconds = [step["seconds"] for step in planned]
-    message = f"{len(planned)} of {len(steps)} steps planned; each runs with ncclbench sweep --preset"
+    message = (
+        f"{len(planned)} of {len(steps)} steps planned; all of them are run by "
+        f"ncclbench sweep --preset {shlex.quote(str(ctx.params['preset']))}"
+    )
     if ctx.params["as_json"]:
         rest = {
             "preset": preset.name,

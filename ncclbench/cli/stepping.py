@@ -79,6 +79,8 @@ def run_steps(steps: Steps, company: Company, signals: EndSignals) -> int:
     folder, count = steps.folder.path, len(steps.stored.steps)
     write_preset(folder, steps.stored)
     show(f"run: {folder}\n", sys.stderr)
+    if steps.params.get("resume") and all(step.is_over for step in steps.stored.steps):
+        show(f"# nothing is missing in {folder}: each step is done or cannot be run here\n", stream)
     launched = 0
     for number, step in enumerate(steps.stored.steps):
         if step.is_over or signals.received is not None:

@@ -42,7 +42,7 @@ def build(report: Report) -> Content | None:
 
 PANEL = Panel(
     name="drill",
-    order=-10,
+    order=-15,
     title="Recovery",
     description="",
     build=build,

@@ -213,4 +213,5 @@ def _in_best_mode(rows: list[Row], order: tuple[str, ...]) -> list[Row]:
 
 
 def _at(row: Row) -> str:
-    return f"{format_bytes(row['nbytes'])} {row['dtype']}"
+    """The size is of bytes, which "8 float32" would not say."""
+    return f"{format_bytes(row['nbytes'])} bytes, {row['dtype']}"
