@@ -236,7 +236,7 @@ def hurt(trial: Trial, folder: Path) -> None:
     if trial.what in _RESUMABLE:
         trial.faults += _resumed(trial, scene.out)
     elif (scene.out / "run.json").exists():
-        trial.faults += _readable(trial, scene.out)
+        trial.faults += _readable(scene.out)
 
 
 def _wrong_end(trial: Trial, said: str) -> list[str]:
@@ -265,7 +265,7 @@ def _wrong_end(trial: Trial, said: str) -> list[str]:
     return faults
 
 
-def _readable(trial: Trial, out: Path) -> list[str]:
+def _readable(out: Path) -> list[str]:
     if not (out / "samples.jsonl").exists() or not (out / "samples.jsonl").read_bytes():
         return []
     done = subprocess.run(

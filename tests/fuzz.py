@@ -21,15 +21,18 @@ LONGEST_INPUT = 1 << 14
 PATIENCE_S = 20
 
 
-def attack(name: str) -> None:
-    """Try inputs on one entry until the time is over or one breaks it; does not return."""
+def attack(name: str, corpus: Path) -> None:
+    """Try inputs on one entry until the time is over or one breaks it; does not return.
+
+    Args:
+        corpus: an empty folder, where inputs that reach something new are kept meanwhile.
+    """
     import atheris
 
     with atheris.instrument_imports(include=["ncclbench"], enable_loader_override=False):
         from mutating import damaged
         from parsers import PARSERS
     parser = PARSERS[name]
-    corpus = Path(tempfile.mkdtemp(prefix="fuzz-corpus-"))
     for number, seed in enumerate(parser.seeds):
         (corpus / str(number)).write_bytes(seed)
 
@@ -64,14 +67,15 @@ def attack(name: str) -> None:
 
 def attack_apart(name: str) -> bool:
     """``attack`` in a process of its own; whether the entry held."""
-    words = [sys.executable, __file__, "--entry", name]
-    try:
-        done = subprocess.run(
-            words, capture_output=True, text=True, errors="replace", timeout=SECONDS + 4 * PATIENCE_S + 60
-        )
-    except subprocess.TimeoutExpired:
-        print(f"{name}: did not end", flush=True)
-        return False
+    limit_s = SECONDS + 4 * PATIENCE_S + 60
+    # libFuzzer ends its process as it likes: the folder is removed here.
+    with tempfile.TemporaryDirectory(prefix="fuzz-corpus-") as corpus:
+        words = [sys.executable, __file__, "--entry", name, corpus]
+        try:
+            done = subprocess.run(words, capture_output=True, text=True, errors="replace", timeout=limit_s)
+        except subprocess.TimeoutExpired:
+            print(f"{name}: did not end", flush=True)
+            return False
     counts = [line.split()[-1] for line in done.stderr.splitlines() if "number_of_executed_units" in line]
     if done.returncode:
         print(f"{name}: BROKEN\n{done.stdout[-4000:]}{done.stderr[-3000:]}", flush=True)
@@ -82,7 +86,7 @@ def attack_apart(name: str) -> bool:
 
 def main(arguments: list[str]) -> int:
     if arguments[:1] == ["--entry"]:
-        attack(arguments[1])
+        attack(arguments[1], Path(arguments[2]))
         return 0
     from parsers import PARSERS
 

@@ -6,6 +6,7 @@ import csv
 import json
 import shutil
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,9 @@ import pytest
 from launching import MONDAY, TUESDAY, edit_meta, inject, spoil, store
 
 from ncclbench.cli.app import run as run_command
+from ncclbench.plan.arms import parse_arms
+from ncclbench.plan.model import unplanned
+from ncclbench.supervise.attempts import Description, new_meta
 
 ROW_KEYS = {
     *("op", "dtype", "redop", "root", "nbytes", "count", "topology", "mode", "async", "in_place", "nranks"),
@@ -203,6 +207,18 @@ def test_the_last_good_run_of_the_same_hosts_is_taken(
     assert code == 0
     assert document["base"]["runs"] == [str(good)]
     assert document["notes"][0] == f"--baseline last took {good}"
+
+
+def test_two_runs_of_one_second_are_told_apart(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """By the time that a run which begins writes into its run.json."""
+    plan, created = unplanned(parse_arms(None, "gloo", "cpu"), 2), []
+    for micros in (100_000, 200_000):
+        began = Description((), None, datetime(2026, 11, 30, 12, 0, 0, micros, UTC))
+        created.append(new_meta("sweep", plan, began)["created"])
+    old, new = (
+        store(tmp_path / name, when, seed=9) for name, when in zip(("old", "new"), created, strict=True)
+    )
+    assert compare(capsys, "--baseline", "last", new)[1]["base"]["runs"] == [str(old)]
 
 
 def test_a_single_arm_may_have_another_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

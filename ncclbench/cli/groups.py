@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import resource
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -30,12 +29,11 @@ from ncclbench.cli.options import (
     json_option,
     launch_options,
 )
-from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.programs import run_program, tell, write_page
+from ncclbench.cli.programs import conclude_parts, run_program, tell
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.build import Method, Selection, build_plan
 from ncclbench.plan.model import Arm, Device, Plan
@@ -45,10 +43,8 @@ from ncclbench.tables.collectives import COLLECTIVES
 from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.groups import CROSSED_OP, ISSUE_ORDERS, MAKINGS, PARTS, parse_kind
 from ncclbench.tables.topologies import Cut, Groups, Placement
-from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
-    from ncclbench.stats.group_costs import GroupsFound
     from ncclbench.store.model import Run
     from ncclbench.supervise.grouping import GroupsPlan
     from ncclbench.supervise.launch import Job
@@ -334,42 +330,8 @@ def _lead(job: Job, plan: GroupsPlan, params: Mapping[str, Any]) -> int:
 
 
 def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
-    """Show what was found; the exit code."""
     from ncclbench.stats.group_costs import groups_of
     from ncclbench.terminal.groups import groups_lines, sentences
 
     found = groups_of(run.results_by_arm)
-    if ended is None and found.is_empty:
-        raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
-    report, ended = write_page(run, ended)
-    said = sentences(found)
-    message = "; ".join(said)
-    bad = bool(found.wrong or found.leftover_processes)
-    if ended is not None:
-        message = f"{ended}; until then: {message}"
-        code = ended.exit_code
-    elif found.wrong or (bad and not params["exit_zero"]):
-        code = EXIT_BAD_ANSWER
-    else:
-        code = EXIT_OK
-    if params["as_json"]:
-        rest = {**found.to_json(), "report": report, "problems": run.problems}
-        environment = run.meta.get("environment")
-        ok = ended is None and not bad
-        emit_json(
-            document("groups", run=run.folder, ok=ok, message=message, environment=environment, rest=rest)
-        )
-    else:
-        lines = groups_lines(found)
-        lines += [f"report: {report}"] if report is not None else []
-        lines += [coloured(one_line(text), "red" if bad or ended else "bold", sys.stdout) for text in said]
-        write("\n".join(lines) + "\n", sys.stdout)
-    if ended is not None:
-        show(f"ncclbench: error: {ended}\n", sys.stderr)
-    return code
-
-
-def _reasons(found: GroupsFound) -> str:
-    told = [f"{arm['arm']}: {arm['reason']}" for arm in found.arms if arm["reason"]]
-    told += [f"{line['part']} on {line['arm'] or 'any arm'}: {line['reason']}" for line in found.left_out]
-    return "; ".join(told) or "no part was made"
+    return conclude_parts("groups", run, ended, params, found, sentences(found), groups_lines(found))

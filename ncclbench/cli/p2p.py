@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,12 +28,11 @@ from ncclbench.cli.options import (
     json_option,
     launch_options,
 )
-from ncclbench.cli.output import document, emit_json
-from ncclbench.cli.programs import run_program, tell, write_page
+from ncclbench.cli.programs import conclude_parts, run_program, tell
 from ncclbench.cli.recording import recorder_choice
 from ncclbench.environ import variables
 from ncclbench.environment.gpu import count_gpus
-from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
+from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.plan.arms import parse_arms
 from ncclbench.plan.machine import Machine
 from ncclbench.plan.memory import PATTERN_BYTES, slot_count
@@ -44,10 +42,8 @@ from ncclbench.supervise.launcher import find_seat
 from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.p2p import PARTS
 from ncclbench.tables.ways import WAYS
-from ncclbench.terminal.streams import coloured, one_line, show, write
 
 if TYPE_CHECKING:
-    from ncclbench.stats.p2p import P2p
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
     from ncclbench.supervise.p2p import P2pPlan
@@ -250,46 +246,12 @@ def _lead(job: Job, plan: P2pPlan, params: Mapping[str, Any]) -> int:
 
 
 def _conclude(run: Run, ended: NcclbenchError | None, params: Mapping[str, Any]) -> int:
-    """Show what was found; the exit code."""
     from ncclbench.stats.p2p import p2p_of
     from ncclbench.terminal.p2p import p2p_lines, sentences
 
-    found = p2p_of(run.results_by_arm, run.plan.share_gpu)
-    if ended is None and found.is_empty:
-        raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
-    report, ended = write_page(run, ended)
-    said = sentences(found)
-    message = "; ".join(said)
-    bad = bool(found.wrong or found.leftover_processes)
-    if ended is not None:
-        message = f"{ended}; until then: {message}"
-        code = ended.exit_code
-    elif found.wrong or (bad and not params["exit_zero"]):
-        code = EXIT_BAD_ANSWER
-    else:
-        code = EXIT_OK
-    if params["as_json"]:
-        rest = {
-            **found.to_json(),
-            "shared_gpu": run.plan.share_gpu,
-            "report": report,
-            "problems": run.problems,
-        }
-        environment = run.meta.get("environment")
-        ok = ended is None and not bad
-        emit_json(document("p2p", run=run.folder, ok=ok, message=message, environment=environment, rest=rest))
-    else:
-        lines = [f"# {SHARED_GPU}"] if run.plan.share_gpu else []
-        lines += p2p_lines(found)
-        lines += [f"report: {report}"] if report is not None else []
-        lines += [coloured(one_line(text), "red" if bad or ended else "bold", sys.stdout) for text in said]
-        write("\n".join(lines) + "\n", sys.stdout)
-    if ended is not None:
-        show(f"ncclbench: error: {ended}\n", sys.stderr)
-    return code
-
-
-def _reasons(found: P2p) -> str:
-    told = [f"{arm['arm']}: {arm['reason']}" for arm in found.arms if arm["reason"]]
-    told += [f"{line['part']} on {line['arm'] or 'any arm'}: {line['reason']}" for line in found.left_out]
-    return "; ".join(told) or "no part was made"
+    share_gpu = run.plan.share_gpu
+    found = p2p_of(run.results_by_arm, share_gpu)
+    lines = [*([f"# {SHARED_GPU}"] if share_gpu else []), *p2p_lines(found)]
+    return conclude_parts(
+        "p2p", run, ended, params, found, sentences(found), lines, {"shared_gpu": share_gpu}
+    )

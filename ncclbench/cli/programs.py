@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 from ncclbench.cli.files import kept_run, new_run_folder
 from ncclbench.cli.jobs import typed_command
+from ncclbench.cli.output import document, emit_json
 from ncclbench.cli.recording import has_dumps
-from ncclbench.errors import NcclbenchError, RequestError
+from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestError
 from ncclbench.plan.model import Arm
-from ncclbench.terminal.streams import is_terminal, one_line, show
+from ncclbench.terminal.streams import coloured, is_terminal, one_line, show, write
 
 if TYPE_CHECKING:
+    from ncclbench.stats.group_costs import GroupsFound
+    from ncclbench.stats.p2p import P2p
     from ncclbench.store.model import Run
     from ncclbench.supervise.launch import Job
     from ncclbench.supervise.programs import Afterwards, MakeOrders
@@ -88,6 +91,61 @@ def write_page(run: Run, ended: NcclbenchError | None) -> tuple[Path | None, Ncc
     except NcclbenchError as error:
         return None, ended or error
     return page, ended
+
+
+def conclude_parts(
+    kind: str,
+    run: Run,
+    ended: NcclbenchError | None,
+    params: Mapping[str, Any],
+    found: GroupsFound | P2p,
+    said: Sequence[str],
+    lines: Sequence[str],
+    rest: Mapping[str, Any] | None = None,
+) -> int:
+    """Show what a program of several parts found, and write its page; the exit code.
+
+    Args:
+        kind: the command.
+        params: ``as_json`` and ``exit_zero`` as typed.
+        said: the answer in sentences; ``lines``: the tables above it.
+        rest: keys of the document besides those of ``found``.
+
+    Raises:
+        RequestError: no part of it can be measured here.
+    """
+    if ended is None and found.is_empty:
+        raise RequestError(f"nothing can be measured here: {_reasons(found)} (--backends gloo runs anywhere)")
+    report, ended = write_page(run, ended)
+    message = "; ".join(said)
+    bad = bool(found.wrong or found.leftover_processes)
+    if ended is not None:
+        message = f"{ended}; until then: {message}"
+        code = ended.exit_code
+    elif found.wrong or (bad and not params["exit_zero"]):
+        code = EXIT_BAD_ANSWER
+    else:
+        code = EXIT_OK
+    if params["as_json"]:
+        content = {**found.to_json(), **(rest or {}), "report": report, "problems": run.problems}
+        environment = run.meta.get("environment")
+        ok = ended is None and not bad
+        emit_json(
+            document(kind, run=run.folder, ok=ok, message=message, environment=environment, rest=content)
+        )
+    else:
+        shown = [*lines, *([f"report: {report}"] if report is not None else [])]
+        shown += [coloured(one_line(text), "red" if bad or ended else "bold", sys.stdout) for text in said]
+        write("\n".join(shown) + "\n", sys.stdout)
+    if ended is not None:
+        show(f"ncclbench: error: {ended}\n", sys.stderr)
+    return code
+
+
+def _reasons(found: GroupsFound | P2p) -> str:
+    told = [f"{arm['arm']}: {arm['reason']}" for arm in found.arms if arm["reason"]]
+    told += [f"{line['part']} on {line['arm'] or 'any arm'}: {line['reason']}" for line in found.left_out]
+    return "; ".join(told) or "no part was made"
 
 
 def tell(words: str) -> None:

@@ -42,7 +42,7 @@ def new_meta(kind: str, plan: Plan, description: Description, **more: Any) -> di
         "kind": kind,
         "ncclbench": __version__,
         "label": description.label,
-        "created": description.created.isoformat(timespec="seconds"),
+        "created": description.created.isoformat(timespec="milliseconds"),
         "command": list(description.command),
         "plan": plan.to_json(),
         **more,
