@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from drill_fixtures import make_drill
 from flying import dump, entry, job, write_json
 from report_fixtures import HOSTILE, SMALL, make_run
 from report_reading import Page, drawing_of
@@ -20,6 +21,7 @@ from ncclbench.report.flight.arrivals import ISSUED, LOST, NO_SHOW, NOT_YET, OTH
 from ncclbench.report.flight.model import MOST_BARS, MOST_RANKS, Flight, flight_of
 from ncclbench.report.flight.redacting import without_names
 from ncclbench.report.flight.runs import flights_of
+from ncclbench.report.panels import PANELS
 from ncclbench.report.panels.flight_ranks import MOST_LINES
 from ncclbench.report.redact import Redactor
 
@@ -184,3 +186,15 @@ def test_redacted_report_of_a_run_keeps_the_answer(tmp_path: Path) -> None:
     assert "rank 1 (node-1) did not come" in texts
     for name in ("frontier", "mallory", "secret-project"):
         assert name not in texts
+
+
+def test_on_the_page_of_a_drill_it_is_said_that_the_job_went_on(tmp_path: Path) -> None:
+    flight = flown(tmp_path, job(absent=[2]))
+    found = {
+        kind: PANELS["flight"].build(report_of([run], flights=[flight]))
+        for kind, run in {"drill": make_drill(), "sweep": make_run(sizes=SMALL)}.items()
+    }
+    assert {kind: content and content["of_drill"] for kind, content in found.items()} == {
+        "drill": True,
+        "sweep": False,
+    }

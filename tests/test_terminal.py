@@ -327,3 +327,14 @@ def test_lines_tell_of_a_run_that_has_nothing_left() -> None:
     told = [line.split(" after ")[0] for line in stream.getvalue().splitlines()]
     assert told == [f"epoch {epoch} of 2 done" for epoch in (1, 2, 1, 1, 2)]
     assert stream.getvalue().count(" left") == 1
+
+
+def test_rows_not_to_rely_on_are_counted_below_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"status": "ok", "wrong": 0}] * 3 + [{"status": "skipped", "wrong": None}]
+    show_conclusion(rows, [], FOLDER / "report.html", unstable=2)
+    said = capsys.readouterr().out
+    assert (
+        "# 2 of 3 rows unstable, epochs differ by more than 10 %: more --epochs, or a quieter machine" in said
+    )
+    show_conclusion(rows, [], FOLDER / "report.html")
+    assert "unstable" not in capsys.readouterr().out

@@ -298,6 +298,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
     """Write summary and report of what is there, show the end, and find the exit code."""
     from ncclbench.compare.paired import compare_run
     from ncclbench.report.build import write_report
+    from ncclbench.report.marks import is_unstable
     from ncclbench.stats.fits import run_fits
     from ncclbench.stats.rows import run_rows, write_summary_csv
     from ncclbench.store.folder import REPORT_FILE, SUMMARY_FILE
@@ -347,7 +348,13 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
                 },
             )
         )
-    show_conclusion(rows, comparisons, report if has_report else None, as_json=params["as_json"])
+    show_conclusion(
+        rows,
+        comparisons,
+        report if has_report else None,
+        unstable=sum(map(is_unstable, rows)),
+        as_json=params["as_json"],
+    )
     stream = sys.stderr if params["as_json"] else sys.stdout
     for line in held.lines(stream):
         show(f"{line}\n", stream)

@@ -9,8 +9,9 @@ from pathlib import Path
 from ncclbench.compare import acceptance, migration
 from ncclbench.compare.answers import Decision, DecisionLine
 from ncclbench.compare.found import Found, find
+from ncclbench.errors import RequestError
 from ncclbench.names import lookup
-from ncclbench.store.preset import StoredStep
+from ncclbench.store.preset import PRESET_FILE, StoredStep
 
 __all__ = ["DECISIONS", "Decider", "Decision", "DecisionLine", "decide"]
 
@@ -49,4 +50,8 @@ def decide(name: str, folder: Path, steps: Sequence[StoredStep]) -> Decision:
     Raises:
         RequestError: there is no such question.
     """
-    return lookup(DECISIONS, "decision", name).decide(find(folder, steps))
+    try:
+        decider = lookup(DECISIONS, "decision", name[:60])
+    except RequestError as error:
+        raise RequestError(f"{folder / PRESET_FILE} is no preset that can be read: {error}") from None
+    return decider.decide(find(folder, steps))

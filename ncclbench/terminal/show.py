@@ -16,7 +16,7 @@ from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.streams import coloured, one_line, show
 from ncclbench.terminal.table import Row, Table, group_title
 from ncclbench.terminal.verdicts import verdict_lines
-from ncclbench.units import format_bytes, format_seconds, rank_ranges
+from ncclbench.units import count_text, format_bytes, format_seconds, rank_ranges
 
 # A case costs its fences and checks, and about as much again for so many bytes: for the time left.
 _BYTES_LIKE_OVERHEAD = 2 << 20
@@ -216,16 +216,21 @@ def _slowest(unit: Unit, plan: Plan, case: Case) -> Unit:
 
 
 def show_conclusion(
-    rows: Iterable[Row],
+    rows: Sequence[Row],
     comparisons: Sequence[Row],
     report: Path | None,
     *,
+    unstable: int = 0,
     as_json: bool = False,
 ) -> None:
-    """The last lines of a sweep: verdicts, wrong data, loudly, and where the report lies."""
+    """The last lines of a sweep: verdicts, unstable rows, wrong data, loudly, and where the report lies."""
     stream = sys.stderr if as_json else sys.stdout
     wrong = [row for row in rows if row["wrong"]]
     lines = [] if as_json else verdict_lines(comparisons)
+    if unstable and not as_json:
+        measured = sum(row["status"] == "ok" for row in rows)
+        text = f"# {unstable} of {count_text(measured, 'row')} unstable, epochs differ by more than 10 %"
+        lines += ["#", coloured(f"{text}: more --epochs, or a quieter machine", "yellow", stream)]
     if wrong:
         # Imported when it is long loaded: see _show_rows.
         from ncclbench.stats.groups import wrong_where

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from ncclbench.flight.model import Finding
 from ncclbench.flight.overview import blamed_ranks, operation_text, place_text, ranks_text, state_text
 from ncclbench.report.flight.model import Flight
+from ncclbench.report.model import Report
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import list_text
 from ncclbench.units import count_text
@@ -45,7 +46,10 @@ def build(subject: HasFlights) -> Content | None:
     """One block for each set of dumps; nothing for other runs."""
     if not subject.flights:
         return None
-    return {"blocks": [_block(flight) for flight in subject.flights]}
+    of_drill = isinstance(subject, Report) and any(
+        source.flight is not None and source.run.is_drill for source in subject.sources
+    )
+    return {"blocks": [_block(flight) for flight in subject.flights], "of_drill": of_drill}
 
 
 PANEL: Panel[Any] = Panel(
