@@ -79,7 +79,8 @@ def refused_by_system(error: BaseException) -> NcclbenchError | None:
     """
     for each in _chain(error):
         for number, (kind, mend) in _REFUSALS.items():
-            if (isinstance(each, OSError) and each.errno == number) or os.strerror(number) in str(each):
+            in_words = number in _SAID_BY_LIBRARIES and os.strerror(number) in str(each)
+            if in_words or (isinstance(each, OSError) and each.errno == number):
                 place = f" at {each.filename}" if isinstance(each, OSError) and each.filename else ""
                 return kind(f"{os.strerror(number).lower()}{place}: {mend.format(**_limits())}")
         if isinstance(each, MemoryError):
@@ -87,6 +88,8 @@ def refused_by_system(error: BaseException) -> NcclbenchError | None:
     return None
 
 
+# What these say can mean nothing else; "resource temporarily unavailable" is also what a network says.
+_SAID_BY_LIBRARIES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT)
 _ROOM = "make room, or point TMPDIR and --out at a file system that has some"
 _REFUSALS: dict[int, tuple[type[NcclbenchError], str]] = {
     errno.EMFILE: (RequestError, "this process may open {files} (ulimit -n): raise it, to 1024 at least"),
