@@ -274,7 +274,8 @@ def chosen(only: str) -> list[Bench]:
         each for each in BENCHES if not wanted or any(word in name for name in each.bars for word in wanted)
     ]
     if not found:
-        raise SystemExit(f"bars.py: no bar has {only!r} in its name: see --list")
+        print(f"bars.py: no bar has {only!r} in its name: see --list", file=sys.stderr)
+        raise SystemExit(2)
     return found
 
 

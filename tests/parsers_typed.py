@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -18,6 +19,7 @@ from ncclbench.cli.app import COMMANDS, group
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.environment.host import parse_ranges
 from ncclbench.environment.variables import looks_secret, recorded_variables, without_secrets
+from ncclbench.errors import RequestError
 from ncclbench.flight.hosts import place_ranks
 from ncclbench.hardware.parts import find_part
 from ncclbench.supervise.launcher import expand_nodelist, find_seat
@@ -93,7 +95,15 @@ def _through_click(owner: click.Command, parameter: click.Parameter) -> Callable
 def _through_plan(name: str) -> Callable[[bytes], Any]:
     few = [] if name in (*_READ_BY_PLAN[:5], "--cases-from") else ["--sizes=8"]
     arms = ["--backends=gloo,gloo"] if name == "--base" else []
-    return lambda content: command("plan", *few, *arms, f"{name}={as_typed(content)}")
+
+    def call(content: bytes) -> Any:
+        text = as_typed(content)
+        # Whole folders are searched for dumps: "/" and ".." would be this machine, processes and all.
+        if name == "--cases-from" and os.path.isdir(text.partition("\0")[0] or "."):
+            raise RequestError("a folder of this machine")
+        return command("plan", *few, *arms, f"{name}={text}")
+
+    return call
 
 
 def _seeds_of(name: str, parameter: click.Parameter, call: Callable[[bytes], Any]) -> tuple[bytes, ...]:
@@ -131,9 +141,7 @@ def _options() -> dict[str, Parser]:
             is_plan = command_name == "plan" and option not in ("--out", "--machine", "--world-size")
             call = _through_plan(option) if is_plan else _through_click(owner, parameter)
             name = f"{command_name} {option}"
-            # "/" and ".." are odd words, and would be searched for dumps.
-            is_slow = is_plan and option == "--cases-from"
-            found[name] = Parser(name, call, _seeds_of(option, parameter, call), is_slow=is_slow)
+            found[name] = Parser(name, call, _seeds_of(option, parameter, call))
     return found
 
 

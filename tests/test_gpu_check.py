@@ -155,6 +155,17 @@ def test_requests_that_cannot_be(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "no check is called event" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("out", ["/proc/nope", "/dev", "a\0b"])
+def test_a_file_that_cannot_be_written_is_refused_before_the_checks(
+    out: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        gpu_check.main(["--device", "cpu", "--only", "plan", "--out", out])
+    assert ended.value.code == 2
+    said = capsys.readouterr()
+    assert (said.out, "cannot be written" in said.err) == ("", True)
+
+
 def ended(document: dict[str, Any], code: int = 0) -> Ended:
     return Ended(code, json.dumps(document), "", 1.0, 0)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from pathlib import Path
@@ -19,6 +20,7 @@ from ncclbench.cli.sweep import command as sweep_command
 from ncclbench.errors import RequestError
 from ncclbench.plan import preset as preset_module
 from ncclbench.plan.preset import World, find_preset, preset_names
+from ncclbench.store.files import disk_error
 from ncclbench.store.folder import RunFolder
 from ncclbench.store.preset import PRESET_SCHEMA, StoredPreset, StoredStep, read_preset, write_preset
 
@@ -285,6 +287,22 @@ def test_a_folder_is_resumed_with_as_many_ranks_and_no_other_options(tmp_path: P
     context = sweep_command.make_context("sweep", ["--resume", str(tmp_path), "--sizes", "8"])
     with pytest.raises(RequestError, match="leave --sizes away"):
         former_steps(context, None)
+
+
+def test_a_question_that_nobody_answers_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    write_preset(tmp_path, stored(one(), decision="nonsense"))
+    context = sweep_command.make_context("sweep", ["--resume", str(tmp_path)])
+    with pytest.raises(RequestError, match=r"preset\.json: decision: .*nonsense"):
+        former_steps(context, None)
+
+
+def test_a_preset_whose_page_does_not_fit_on_the_disk_says_how_to_go_on(tmp_path: Path) -> None:
+    full = OSError(errno.ENOSPC, "No space left on device")
+    assert "give the command again" in str(disk_error(tmp_path / "report.html", full))
+    write_preset(tmp_path, stored(one()))
+    refused = disk_error(tmp_path / "report.html", full)
+    assert str(refused).endswith(f"go on with ncclbench sweep --resume {tmp_path}")
+    assert refused.run == tmp_path
 
 
 DONE, BAD_STEP = one(status="done", exit_code=0), one("b", status="bad", exit_code=0)

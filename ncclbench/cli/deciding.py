@@ -17,7 +17,7 @@ from ncclbench.terminal.streams import coloured, write
 
 def is_preset(folder: Path) -> bool:
     """Whether it is a preset's folder, or its preset.json, and no run's."""
-    from ncclbench.store.preset import PRESET_FILE
+    from ncclbench.store.files import PRESET_FILE
 
     if folder.name == PRESET_FILE:
         return os.path.exists(folder)
@@ -38,8 +38,8 @@ def report_preset(
         RequestError: it is no preset that can be read, or something was asked that is for runs.
     """
     from ncclbench.report.deciding import decided_of, without_names, write_decided
-    from ncclbench.store.files import REPORT_FILE
-    from ncclbench.store.preset import PRESET_FILE, read_preset
+    from ncclbench.store.files import PRESET_FILE, REPORT_FILE
+    from ncclbench.store.preset import read_preset
     from ncclbench.terminal.preset import decision_colour, decision_lines
 
     _refuse(folders, compare_with, required)

@@ -23,8 +23,10 @@ from ncclbench.cli.preset import (
     parsed,
 )
 from ncclbench.errors import NcclbenchError, RequestError
+from ncclbench.names import unknown
 from ncclbench.plan.preset import Preset, World
-from ncclbench.store.preset import PRESET_FILE, PRESET_SCHEMA, StoredPreset, StoredStep, read_preset
+from ncclbench.store.files import PRESET_FILE
+from ncclbench.store.preset import PRESET_SCHEMA, StoredPreset, StoredStep, read_preset
 from ncclbench.supervise.launcher import Seat
 from ncclbench.terminal.streams import one_line
 
@@ -156,6 +158,13 @@ def former_steps(ctx: click.Context, seat: Seat | None) -> Steps:
         )
     if seat is None and stored.local_ranks != stored.nranks:
         raise RequestError(f"{path} was begun on several hosts: resume it under the same launcher")
+    if stored.decision is not None:
+        # Imported here, as for a preset's file. It is refused now, not after hours of measuring.
+        from ncclbench.compare.decisions import DECISIONS
+
+        if stored.decision not in DECISIONS:
+            known = unknown("decision", stored.decision[:60], DECISIONS)
+            raise RequestError(f"{path / PRESET_FILE}: decision: {known}")
     for step in stored.steps:
         _refuse_foreign(step, path)
     return Steps(RunFolder(path), stored, params, seat)

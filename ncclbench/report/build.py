@@ -152,7 +152,7 @@ def render_comparison(comparison: Comparison, gate: Gate | None = None, notice: 
         created=[],
         notice=notice,
         families=versus.families,
-        rows=[flat(row) for row in versus.rows],
+        rows=[flat(row) for row in tabled(versus.rows)],
     )
 
 

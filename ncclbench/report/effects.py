@@ -26,11 +26,11 @@ from ncclbench.report.figures import (
     side_by_side,
     size_axis,
 )
-from ncclbench.report.model import Family, Row, Series, family_key, in_order
+from ncclbench.report.model import Family, Row, Series, family_key, in_order, thinned
 from ncclbench.report.text import ratio_text
 from ncclbench.tables.modes import LATENCY_MODES
 from ncclbench.tables.statistics import STATISTICS
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 # How the new side of a comparison looks.
 Look = Callable[[Row], Series]
@@ -44,10 +44,11 @@ def heat_table(
     families: Mapping[str, Family],
     calibration: Callable[[Row], Calibration | None],
 ) -> dict[str, Any]:
-    """All comparisons of a pair at a glance: a line per family and mode, a column per size."""
-    sizes = sorted({row["nbytes"] for row in rows})
+    """Comparisons of a pair at a glance: a line per family and mode, a column per size; of very many some."""
+    shown = thinned(rows)
+    sizes = sorted({row["nbytes"] for row in shown})
     lines: dict[tuple[str, str], dict[int, dict[str, Any]]] = {}
-    for row in rows:
+    for row in shown:
         cells = lines.setdefault((family_key(row), row["mode"]), {})
         least = least_text(row)
         cells[row["nbytes"]] = {
@@ -71,7 +72,7 @@ def heat_table(
 
 
 def heat_legend(rows: Iterable[Row]) -> list[str]:
-    """What the marks in the cells mean, of those that occur."""
+    """What the marks in the cells mean, of those that occur, and whether sizes are left out."""
     rows = list(rows)
     legend = []
     if any(least_text(row) for row in rows):
@@ -80,6 +81,12 @@ def heat_legend(rows: Iterable[Row]) -> list[str]:
         legend.append(
             f"†: the compared statistic of an arm {BETWEEN_MODES}, so it moves far when their shares "
             "move a little; see Spread and the ratio by quantile."
+        )
+    left_out = len(rows) - len(thinned(rows))
+    if left_out:
+        legend.append(
+            f"{count_text(left_out, 'comparison')} between those shown are left out here and in the figures, "
+            "none that is slower or faster: the answer is about all."
         )
     return legend
 
@@ -121,7 +128,7 @@ def shift_figure(rows: Iterable[Row], look: Look) -> Figure:
 
 def _by_family_and_mode(rows: Iterable[Row]) -> dict[str, dict[str, list[Row]]]:
     grouped: dict[str, dict[str, list[Row]]] = {}
-    for row in rows:
+    for row in thinned(list(rows)):
         if row["ratio"] is not None and row["nbytes"] > 0:
             grouped.setdefault(family_key(row), {}).setdefault(row["mode"], []).append(row)
     return grouped

@@ -184,14 +184,43 @@ class Report:
 
 
 def tabled(rows: Sequence[Row]) -> list[Row]:
-    """The rows that a page's table shows, in their order: of very many the first, and all of wrong data."""
+    """The rows that a page's table shows, in their order: of very many the first, and all that matter.
+
+    Rows of a sweep matter where data are wrong, compare rows where they are slower or faster.
+    """
     if len(rows) <= MOST_TABLED:
         return list(rows)
-    wrong = [place for place, row in enumerate(rows) if row["status"] == "wrong"][:MOST_TABLED]
+    matter = [place for place, row in enumerate(rows) if _matters(row)][:MOST_TABLED]
     others = itertools.islice(
-        (place for place, row in enumerate(rows) if row["status"] != "wrong"), MOST_TABLED - len(wrong)
+        (place for place, row in enumerate(rows) if not _matters(row)), MOST_TABLED - len(matter)
     )
-    return [rows[place] for place in sorted((*wrong, *others))]
+    return [rows[place] for place in sorted((*matter, *others))]
+
+
+def _matters(row: Row) -> bool:
+    return row.get("status") == "wrong" or row.get("verdict") in ("slower", "faster")
+
+
+def thinned(rows: Sequence[Row]) -> list[Row]:
+    """Compare rows for figures and tables of sizes, in their order: of very many every second, third ...
+
+    of each curve, and all that are slower or faster, MOST_TABLED of them at most.
+    """
+    if len(rows) <= MOST_TABLED:
+        return list(rows)
+    stride = math.ceil(len(rows) / MOST_TABLED)
+    curves: dict[tuple[Any, ...], list[Row]] = {}
+    for row in rows:
+        curve = (row.get("run"), row["base"], row["new"], family_key(row), row["mode"])
+        curves.setdefault(curve, []).append(row)
+    # The last one is the largest, where most is read off.
+    kept = {
+        id(row)
+        for own in curves.values()
+        for row in sorted(own, key=lambda row: -int(row["nbytes"]))[::stride]
+    }
+    kept.update(itertools.islice((id(row) for row in rows if _matters(row)), MOST_TABLED))
+    return [row for row in rows if id(row) in kept]
 
 
 def families_of(rows: Sequence[Row]) -> dict[str, Family]:

@@ -16,6 +16,7 @@ SAMPLES_FILE = "samples.jsonl"
 SUMMARY_FILE = "summary.csv"
 REPORT_FILE = "report.html"
 LOCK_FILE = ".lock"
+PRESET_FILE = "preset.json"
 
 # Of run.json, in which its kind stands among the first keys.
 _START = 4096
@@ -65,6 +66,8 @@ def _kept(path: Path) -> tuple[str, Path | None]:
         return f"import again into another folder, or remove {folder} first", None
     if path.name in (META_FILE, SAMPLES_FILE, SUMMARY_FILE) and kind == "sweep":
         return f"what was measured is kept; resume with ncclbench sweep --resume {folder}", folder
+    if kind is None and os.path.isfile(folder / PRESET_FILE):
+        return f"what was measured is kept; go on with ncclbench sweep --resume {folder}", folder
     if kind is None:
         return "give the command again, or write elsewhere", None
     if path.name in (META_FILE, SAMPLES_FILE):

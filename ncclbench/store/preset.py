@@ -11,10 +11,10 @@ import msgspec
 from ncclbench.errors import RequestError, brief
 from ncclbench.plan.preset import MOST_STEPS, STEP_NAME
 from ncclbench.store.bounds import Time
+from ncclbench.store.files import PRESET_FILE
 from ncclbench.store.folder import replace_file
 from ncclbench.units import format_memory
 
-PRESET_FILE = "preset.json"
 PRESET_SCHEMA = 1
 
 _MOST_BYTES = 16 << 20

@@ -50,6 +50,11 @@ def main(arguments: Sequence[str] | None = None, checks: Mapping[str, Check] = C
         width = max(map(len, chosen))
         print("\n".join(f"{name:<{width}}  {checks[name].what}" for name in chosen))
         return 0
+    try:  # not after the checks, which take long on a machine that is lent
+        with asked.out.open("a", encoding="utf-8"):
+            pass
+    except (OSError, ValueError) as error:
+        parser.error(f"--out: {asked.out} cannot be written ({getattr(error, 'strerror', error)})")
     signal.signal(signal.SIGTERM, _interrupted)
     place, told = place_of(asked.device)
     words = _words(place)
@@ -63,7 +68,11 @@ def main(arguments: Sequence[str] | None = None, checks: Mapping[str, Check] = C
     except KeyboardInterrupt:
         print("interrupted; what is known by now is written", file=sys.stderr)
         lines.append(Line("(interrupted)", WRONG, 0.0, "the checks were ended from outside"))
-    answer.write(asked.out, describe(told), lines, words)
+    try:
+        answer.write(asked.out, describe(told), lines, words)
+    except OSError as error:
+        print(f"gpu_check: error: {asked.out} could not be written ({error.strerror})", file=sys.stderr)
+        return 3
     print(f"{answer.summary(lines)}; {asked.out} can be sent back: no name of host, home or GPU is in it")
     return int(any(line.verdict == WRONG for line in lines))
 

@@ -19,7 +19,7 @@ from ncclbench.report.figures import (
     size_axis,
     time_axis,
 )
-from ncclbench.report.model import Row, Series, family_key, in_order
+from ncclbench.report.model import Row, Series, family_key, in_order, thinned
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import ratio_text, time_text
 from ncclbench.report.versus.model import Versus, arm_of
@@ -56,7 +56,7 @@ PANEL: Panel[Versus] = Panel(
 
 def _grouped(versus: Versus) -> dict[str, dict[str, list[Row]]]:
     """Rows with times on both sides, by family and mode, in order of size."""
-    rows = [row for row in versus.rows if row["nbytes"] > 0 and row["base_us"] and row["new_us"]]
+    rows = [row for row in thinned(versus.rows) if row["nbytes"] > 0 and row["base_us"] and row["new_us"]]
     grouped: dict[str, dict[str, list[Row]]] = {}
     for row in sorted(rows, key=lambda row: int(row["nbytes"])):
         grouped.setdefault(family_key(row), {}).setdefault(row["mode"], []).append(row)

@@ -8,11 +8,11 @@ from typing import Any
 
 from ncclbench.report.claims import interval_text, rests_on_text
 from ncclbench.report.marks import comparison_marks
-from ncclbench.report.model import AXES, Row, varying_axes
+from ncclbench.report.model import AXES, Row, tabled, varying_axes
 from ncclbench.report.panels.panel import Content, Panel
 from ncclbench.report.text import ratio_text, three_digits
 from ncclbench.report.versus.model import Versus
-from ncclbench.units import format_bytes, format_percent, format_us
+from ncclbench.units import count_text, format_bytes, format_percent, format_us
 
 Text = Callable[[Row], str]
 
@@ -49,14 +49,20 @@ def build(versus: Versus) -> Content:
             "marks": comparison_marks(row),
             "reason": _note(row),
         }
-        for row in rows
+        for row in tabled(rows)
     ]
+    left_out = len(rows) - len(lines)
     return {
         "columns": columns,
         "noted": any(line["marks"] or line["reason"] for line in lines),
         "alike": ", ".join(f"{_TITLES.get(axis, axis)} {_word(value)}" for axis, value in alike.items()),
         "lines": lines,
-        "left_out": "",
+        "left_out": (
+            f"{count_text(left_out, 'more row')} left out here and in the downloads: "
+            "ncclbench compare --csv and --json write all rows."
+            if left_out
+            else ""
+        ),
         "files": ("comparison.csv", "comparison.json"),
     }
 
