@@ -11,7 +11,8 @@ from ncclbench.compare.answers import Decision, DecisionLine
 from ncclbench.compare.found import Found, find
 from ncclbench.errors import RequestError
 from ncclbench.names import lookup
-from ncclbench.store.preset import PRESET_FILE, StoredStep
+from ncclbench.store.files import PRESET_FILE
+from ncclbench.store.preset import StoredStep
 
 __all__ = ["DECISIONS", "Decider", "Decision", "DecisionLine", "decide"]
 
