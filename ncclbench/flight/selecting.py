@@ -74,7 +74,10 @@ def read_job(paths: Sequence[Path]) -> Job:
     joined = join(evidence)
     nranks = evidence.nranks or 1
     files = []
+    unused = {one.source for one in evidence.refused}
     for path, is_named in find_files(paths)[0]:
+        if str(path) in unused:
+            continue
         try:
             content, _ = read_file(path, is_named)
         except ValueError:
