@@ -107,7 +107,18 @@ def test_a_clock_that_is_set_back_changes_no_result(tmp_path: Path) -> None:
 
 def test_a_second_command_into_one_folder_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    long = ("--sizes", "64,1M", "--modes", "isolated", "-n", "1500", "--nproc-per-node", "2")
+    long = (
+        "--sizes",
+        "64,1M",
+        "--modes",
+        "isolated",
+        "--epochs",
+        "2000",
+        "-n",
+        "20000",
+        "--nproc-per-node",
+        "2",
+    )
     with Running(*SWEEP, *long, "--backends", "gloo", "--out", folder) as running:
         wait_until(lambda: lines(folder) >= 4, "the first unit")
         for words in (
