@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from flight_reading import FORKED
+
 NRANKS = 4
 # What it calls: topology, collective, element type, bytes by our meaning of size, how often.
 CALLS = {
@@ -47,23 +49,12 @@ def one(rank):
         file.write(content if isinstance(content, bytes) else content.encode())
     dist.barrier()
     os._exit(0)
-
-children = []
-for rank in range(nranks):
-    child = os.fork()
-    if not child:
-        try:
-            one(rank)
-        finally:
-            os._exit(1)
-    children.append(child)
-sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """
 
 
 def make_job_dumps(folder: Path) -> None:
     """One file a rank, pickled and JSON by turns."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-c", _SCRIPT, str(folder), str(NRANKS)]
+    command = [sys.executable, "-c", _SCRIPT + FORKED, str(folder), str(NRANKS)]
     subprocess.run(command, check=True, timeout=100, env=environment)
     (folder / "store").unlink(missing_ok=True)

@@ -12,6 +12,20 @@ from typing import Any
 NRANKS = 3
 REPEATS = 12
 
+# The end of a script that defines ``one(rank)`` and ``nranks``: each rank is a process.
+FORKED = """
+children = []
+for rank in range(nranks):
+    child = os.fork()
+    if not child:
+        try:
+            one(rank)
+        finally:
+            os._exit(1)
+    children.append(child)
+sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
+"""
+
 _SCRIPT = """
 import os, sys, time
 import torch
@@ -42,24 +56,13 @@ def one(rank):
             file.write(content if isinstance(content, bytes) else content.encode())
     dist.barrier()
     os._exit(0)
-
-children = []
-for rank in range(nranks):
-    child = os.fork()
-    if not child:
-        try:
-            one(rank)
-        finally:
-            os._exit(1)
-    children.append(child)
-sys.exit(max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children))
 """
 
 
 def make_real_dumps(folder: Path) -> None:
     """Dumps of three ranks of gloo: pickles, JSON, and JSON of a recorder that was not used."""
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
-    command = [sys.executable, "-c", _SCRIPT, str(folder), str(NRANKS), str(REPEATS)]
+    command = [sys.executable, "-c", _SCRIPT + FORKED, str(folder), str(NRANKS), str(REPEATS)]
     subprocess.run(command, check=True, timeout=100, env=environment)
     (folder / "store").unlink(missing_ok=True)
 

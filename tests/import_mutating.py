@@ -6,6 +6,8 @@ import random
 import re
 from collections.abc import Callable
 
+from mutating import flip
+
 Lines = list[str]
 Damage = Callable[[random.Random, Lines], Lines]
 
@@ -196,10 +198,7 @@ def damaged(seed: int, text: str) -> tuple[str, str]:
 
 
 def flip_bits(rng: random.Random, content: bytes) -> bytes:
-    flipped = bytearray(content)
-    for _ in range(rng.randint(1, 30) if flipped else 0):
-        flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
-    return bytes(flipped)
+    return flip(rng, content, most=30)
 
 
 def insert_binary(rng: random.Random, content: bytes) -> bytes:

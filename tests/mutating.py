@@ -45,9 +45,9 @@ def cut_start(rng: random.Random, content: bytes) -> bytes:
     return content[rng.randrange(len(content) + 1) :]
 
 
-def flip(rng: random.Random, content: bytes) -> bytes:
+def flip(rng: random.Random, content: bytes, most: int = 4) -> bytes:
     flipped = bytearray(content)
-    for _ in range(rng.randint(1, 4) if flipped else 0):
+    for _ in range(rng.randint(1, most) if flipped else 0):
         flipped[rng.randrange(len(flipped))] ^= 1 << rng.randrange(8)
     return bytes(flipped)
 
