@@ -60,8 +60,9 @@ HOW: dict[str, tuple[signal.Signals, ...]] = {
 _SHARED = Path("/dev/shm")  # noqa: S108  looked at, not written to
 _MARK = "NCCLBENCH_RANDOM_SIGNALS"
 # From the hurt to the end: what writes a report may still have to import what that takes; a stopped worker is
-# given its --timeout, a drill waits for the one that it hurts itself, a store has 30 s to begin.
-_END_S = 45.0
+# given its --timeout, a drill waits for the one that it hurts itself, a store has 30 s to begin and a
+# group that is asked what it can do 60 s to answer.
+_END_S = 75.0
 # For what watches over the end itself.
 _GONE_S = 6.0
 _LIMIT_S = 120.0
