@@ -87,7 +87,7 @@ class Job:
     def reap(self) -> None:
         """Wait for processes that were killed in their hosts."""
         for process in self._processes:
-            process.popen.wait()
+            process.reap()
 
     def processes_of(self, rank: int) -> list[psutil.Process]:
         """What computes for a rank now: processes with its number that have started no others with it.
@@ -102,10 +102,16 @@ class Job:
         return [each for pid, each in found.items() if pid not in parents]
 
     def processes(self, rank: int | None = None) -> list[psutil.Process]:
-        """The job's processes in all hosts, or a rank's, but for the one that serves the store."""
+        """The job's processes in all hosts, or a rank's, but for the one that serves the store.
+
+        Nor are there the parents of commands, which must not be stopped: see ``Process.below``.
+        """
         wanted = {(name, str(rank)) for name in RANK_NAMES}
+        parents = {parent for each in self._processes for parent in each.children()}
         found = []
         for process in processes_in(self._hosts):
+            if process in parents:
+                continue
             with suppress(psutil.Error):
                 environ = process.environ()
                 is_ours = environ.get(JOB_MARK) == self._mark and process.name() != "ncclbench-store"

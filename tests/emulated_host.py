@@ -13,6 +13,11 @@ from typing import IO, Literal
 import psutil
 from tools import require_tool
 
+# For the end of what was killed, which takes milliseconds.
+_REAP_S = 5.0
+
+_CONFIGURE_S = 30.0
+
 _NAMESPACES = ("--net", "--uts", "--mount", "--pid")
 
 # Run as the first process of a host. The file of names lives in memory that only its mount keeps. bbr and
@@ -79,12 +84,16 @@ class Host:
         """Take it down; returns when all that ran in it has ended."""
         with suppress(psutil.NoSuchProcess):
             self._first.kill()
-        self._maker.communicate()
+        try:
+            self._maker.communicate(timeout=_REAP_S)
+        except subprocess.TimeoutExpired:
+            self._maker.kill()
+            self._maker.communicate(timeout=_REAP_S)
 
     def kill_all(self) -> None:
         """Kill whatever runs in it, in whatever session, but for its first process."""
         kill = "kill -KILL -1 2>/dev/null || true"  # it fails where there is nothing to kill
-        subprocess.run([*self._enter("--pid"), "sh", "-c", kill], check=True)
+        subprocess.run([*self._enter("--pid"), "sh", "-c", kill], check=True, timeout=_REAP_S)
 
     def configure(self, tool: Literal["ip", "tc"], lines: Sequence[str]) -> None:
         """Give lines of commands to ip or tc.
@@ -97,6 +106,7 @@ class Host:
             input="\n".join(lines),
             capture_output=True,
             text=True,
+            timeout=_CONFIGURE_S,
             check=False,
         )
         if done.returncode != 0:
@@ -153,10 +163,24 @@ class Process:
         Between it and ``popen`` stands its parent there, which must not be stopped: see ``_PARENT``.
         """
         found = []
-        with suppress(psutil.NoSuchProcess):
-            for parent in psutil.Process(self.popen.pid).children():
+        for parent in self.children():
+            with suppress(psutil.NoSuchProcess):
                 found += parent.children(recursive=True)
         return found
+
+    def children(self) -> list[psutil.Process]:
+        """Of ``popen``: the command's parent in the host while it is there."""
+        with suppress(psutil.NoSuchProcess):
+            return list(psutil.Process(self.popen.pid).children())
+        return []
+
+    def reap(self) -> None:
+        """Wait for its end after it was killed in its host, and end ``popen`` if it should stand."""
+        try:
+            self.popen.wait(_REAP_S)
+        except subprocess.TimeoutExpired:
+            self.popen.kill()
+            self.popen.wait(_REAP_S)
 
     def texts(self) -> tuple[str, str]:
         """What it has written to standard output and error up to now."""

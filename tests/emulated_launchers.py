@@ -151,7 +151,7 @@ class Daemons:
         """All of them were killed; returns when they have ended."""
         for processes in self._running.values():
             for process in processes:
-                process.popen.wait()
+                process.reap()
         self._running.clear()
 
     def _make_folders(self) -> None:

@@ -80,7 +80,7 @@ class Running:
             if process.pid != os.getpid() and alive(process):
                 process.kill()
         self._process.kill()
-        self._process.communicate()
+        self._process.communicate(timeout=_RUN_S)
 
     @property
     def pid(self) -> int:
@@ -158,4 +158,5 @@ def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join()
+        thread.join(_RUN_S)
+        assert not thread.is_alive(), f"what was done beside did not end within {_RUN_S:.0f} s"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -22,8 +21,7 @@ import pytest
 from emulated import GOODPUT, Cluster
 from emulated_launchers import Launcher
 from metering import Meter, Pair, mbit_per_s
-from sweeping import run, wait_until
-from tools import require_tool
+from sweeping import wait_until
 
 # Of those that read rates: two cores carry every host, and nothing may run beside them.
 live = pytest.mark.live
@@ -276,6 +274,21 @@ def _names_on_the_machine() -> list[str]:
     ]
 
 
+@pytest.mark.full
+def test_what_takes_a_command_into_a_host_is_never_stopped_and_not_waited_for_if_it_is() -> None:
+    with Cluster(2) as cluster:
+        job = cluster.start(1, ("-c", "import time; time.sleep(1000)"))
+        wait_until(lambda: len(job.processes()) == 2, "the ranks")
+        ranks = [job.processes_of(rank) for rank in range(2)]
+        assert [[process.name().startswith("python") for process in each] for each in ranks] == [[True]] * 2
+        shell = psutil.Process(ranks[1][0].ppid())
+        assert shell not in job.processes(1)
+        nsenter = psutil.Process(shell.ppid())
+        shell.suspend()
+        wait_until(lambda: nsenter.status() == psutil.STATUS_STOPPED, "its parent to stop itself")
+    assert not nsenter.is_running()
+
+
 # Each rank starts a worker, which counts how often it was let go on and how long it stood.
 _COUNT = """
 import os, pathlib, signal, sys, time
@@ -332,59 +345,3 @@ def test_a_sweep_sees_a_host_for_each(nproc: int, launcher: Launcher, tmp_path: 
         host for host in range(4) for _ in range(nproc)
     ]
     assert meta["attempts"][0]["launcher"] == launcher
-
-
-@pytest.mark.parametrize("mbit", [0, -1, 1001])
-def test_rates_that_would_be_no_truth_are_refused(mbit: float) -> None:
-    with Cluster(2) as cluster, pytest.raises(ValueError, match="cannot be emulated"):
-        cluster.set_pair(0, 1, mbit)
-
-
-@pytest.mark.parametrize("switches", [((0,),), ((0, 1), (1,)), ((0,), (1, 2))])
-def test_every_host_has_one_switch(switches: tuple[tuple[int, ...], ...]) -> None:
-    with pytest.raises(ValueError, match="every one of 2 hosts needs one switch"):
-        Cluster(2, switches=switches)
-
-
-def test_without_root_the_test_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    monkeypatch.delenv("NCCLBENCH_REQUIRE_ALL", raising=False)
-    with pytest.raises(pytest.skip.Exception, match="needs root"), Cluster(2):
-        pass
-
-
-@pytest.mark.parametrize(
-    ("launcher", "tool", "package"),
-    [("mpirun", "mpirun", "openmpi-bin"), ("srun", "slurmctld", "slurm-wlm"), ("srun", "munged", "munge")],
-)
-def test_without_a_launchers_programs_the_test_is_skipped(
-    launcher: Launcher, tool: str, package: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    which = shutil.which
-    monkeypatch.setattr(shutil, "which", lambda name, **more: None if name == tool else which(name, **more))
-    monkeypatch.delenv("NCCLBENCH_REQUIRE_ALL", raising=False)
-    with (
-        Cluster(2) as cluster,
-        pytest.raises(pytest.skip.Exception, match=f"^{tool} is missing: apt install {package}$"),
-    ):
-        cluster.start(1, ("-c", "pass"), launcher=launcher)
-
-
-_SKIP = """
-import os, pytest
-from emulated import Cluster
-os.environ.pop("NCCLBENCH_REQUIRE_ALL", None)
-try:
-    with Cluster(2):
-        pass
-except pytest.skip.Exception as skipped:
-    print(skipped)
-"""
-
-
-def test_where_root_may_not_make_namespaces_the_test_is_skipped() -> None:
-    as_in_a_container = (require_tool("setpriv"), "--bounding-set", "-sys_admin")
-    done = run(
-        *as_in_a_container, sys.executable, "-c", _SKIP, env={"PYTHONPATH": str(Path(__file__).parent)}
-    )
-    assert done.out.startswith("no host can be emulated here: unshare"), done.err
