@@ -57,6 +57,10 @@ BAD = {
         "step 'first': unknown option of sweep 'sise': did you mean",
     ),
     "bad value": (HEAD + STEP + '[steps.cuda]\nops = "all_reduc"', "unknown collective 'all_reduc'"),
+    "fewer iterations than epochs": (
+        HEAD + STEP + "[steps.options]\niters = 3\nepochs = 8",
+        "step 'first': -n/--iters 3 is fewer than --epochs 8",
+    ),
     "bad list": (HEAD + STEP + "[steps.options]\nsizes = []", "sizes is []"),
     "a word for a flag": (HEAD + STEP + '[steps.options]\nshare-gpu = "yes"', "write true or false"),
     "a flag for a word": (HEAD + STEP + "[steps.options]\nsizes = true", "sizes is True"),
@@ -83,6 +87,14 @@ def test_a_wrong_file_is_one_line_that_names_it(
     assert error.startswith(f"ncclbench: error: {path}")
     assert said in error
     assert error.count("\n") == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_what_is_typed_may_not_contradict_a_step(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    two = STEP + "[steps.options]\niters = 3\n" + STEP.replace("first", "second")
+    path = written(tmp_path, HEAD + two)
+    assert run(["sweep", "--preset", path, "--epochs", "4", "--out", str(tmp_path / "run")]) == 2
+    assert f"error: {path}: step 'first': -n/--iters 3 is fewer than --epochs 4" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
 
 

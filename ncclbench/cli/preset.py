@@ -14,6 +14,7 @@ from ncclbench.cli.jobs import rank_count
 from ncclbench.environment.gpu import count_gpus
 from ncclbench.errors import NcclbenchError, RequestError
 from ncclbench.names import unknown
+from ncclbench.plan.build import Method, repetitions
 from ncclbench.plan.model import Device
 from ncclbench.plan.preset import Options, Preset, Scalar, Step, World, find_preset
 from ncclbench.supervise.launcher import Seat
@@ -178,7 +179,12 @@ def parsed(command: click.Command, words: Iterable[str]) -> click.Context:
     Raises:
         RequestError, click.ClickException: they are wrong.
     """
-    return command.make_context(command.name, list(words))
+    context = command.make_context(command.name, list(words))
+    if command.name == "sweep":
+        # What stands in two options that contradict each other is known before any step has run.
+        told = {name: context.params[name] for name in ("iters", "epochs", "precision")}
+        repetitions(Method(**told), 1)
+    return context
 
 
 def merged(ctx: click.Context, step: Step, world: World) -> dict[str, Any]:

@@ -81,10 +81,15 @@ def new_steps(ctx: click.Context, preset: Preset, world: World, seat: Seat | Non
             if name in known and (step.command, name) not in _NOT_PASSED
         }
         options = {key: value for key, value in step.options_for(world).items() if f"--{key}" not in mine}
+        own_words = [*option_words(command, options), *mine.values()]
+        try:
+            parsed(command, own_words)
+        except RequestError as error:
+            raise RequestError(f"{preset.source}: step {step.name!r}: {error}") from None
         steps.append(
             StoredStep(
                 name=step.name,
-                command=["ncclbench", step.command, *option_words(command, options), *mine.values()],
+                command=["ncclbench", step.command, *own_words],
                 folder=step.name,
                 deadline_s=step.deadline_s,
                 reason=step.why_not(world),

@@ -134,7 +134,7 @@ def build_plan(
         _check_roots(selection, nranks)
     _check_extent(chosen, nranks)
     _check_injection(method.injection, nranks)
-    epochs, iters = _repetitions(method, len(arms))
+    epochs, iters = repetitions(method, len(arms))
     machine = machine or Machine.here(device, local_ranks)
     room = Room(
         machine.rotation_bytes(device, local_ranks),
@@ -217,8 +217,12 @@ def _check_injection(injection: Injection | None, nranks: int) -> None:
             raise RequestError(f"--inject on rank {rank}: there are {nranks} ranks")
 
 
-def _repetitions(method: Method, narms: int) -> tuple[int, int]:
-    """Epochs and iterations, defaults filled in."""
+def repetitions(method: Method, narms: int) -> tuple[int, int]:
+    """Epochs and iterations of a case and arm, defaults filled in.
+
+    Raises:
+        RequestError: the two contradict each other, whatever the number of arms.
+    """
     several = narms > 1 or method.precision is not None
     iters = method.iters or (_SEVERAL_ITERS if several else _ITERS)
     if method.precision is not None:
