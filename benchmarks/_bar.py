@@ -25,7 +25,13 @@ class Told:
 
 
 def tell(bar: str, measured: str, met: bool | None) -> None:
-    """Print one figure, so that whoever started the script finds it among what else it prints."""
+    """Print one figure, so that whoever started the script finds it among what else it prints.
+
+    Raises:
+        ValueError: there is no figure, which is neither met nor missed.
+    """
+    if not measured:
+        raise ValueError(f"nothing was measured of {bar}")
     print(_MARK + json.dumps(asdict(Told(bar, measured, met)), ensure_ascii=False), flush=True)
 
 

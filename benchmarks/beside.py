@@ -75,14 +75,14 @@ def main() -> None:
         print(
             {key: row.get(key) for key in ("way", "arm", "total_us", "ratio", "ci_low", "ci_high", "verdict")}
         )
-    one_sided = [row for row in document["rows"] if row["way"] in ("read", "write") and row.get("ratio")]
+    one_sided = [row for row in document["rows"] if row["way"].endswith(("-read", "-write")) and row["ratio"]]
     tell(
         "weights",
         ", ".join(
             f"{row['way']} {row['ratio']:.2f}x [{row['ci_low']:.2f}, {row['ci_high']:.2f}]"
             for row in one_sided
         ),
-        bool(one_sided) and all(row["ci_high"] <= _WEIGHTS_BAR for row in one_sided),
+        all(row["ci_high"] <= _WEIGHTS_BAR for row in one_sided),
     )
 
 

@@ -145,7 +145,12 @@ def format_us(time_us: float) -> str:
 
 def count_text(number: int, noun: str, plural: str | None = None) -> str:
     """A number with its noun, plural where it has to be: 1 row, 1,200 rows."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+    return f"{number:,} {noun_text(number, noun, plural)}"
+
+
+def noun_text(number: float, noun: str, plural: str | None = None) -> str:
+    """The noun alone: row, rows."""
+    return noun if number == 1 else plural or f"{noun}s"
 
 
 def runs_of(numbers: Iterable[int]) -> list[tuple[int, int]]:
@@ -163,5 +168,5 @@ def rank_ranges(ranks: Iterable[int]) -> str:
     """``rank 3``, ``ranks 0-7`` or ``ranks 0, 2-4``."""
     ranges = runs_of(ranks)
     texts = [str(low) if low == high else f"{low}-{high}" for low, high in ranges]
-    single = len(ranges) == 1 and ranges[0][0] == ranges[0][1]
-    return f"rank{'' if single else 's'} {', '.join(texts)}"
+    number = sum(high - low + 1 for low, high in ranges)
+    return f"{noun_text(number, 'rank')} {', '.join(texts)}"

@@ -38,6 +38,11 @@ def test_what_is_told_is_heard_in_the_midst_of_other_words(capsys: pytest.Captur
     assert heard("bars of chocolate\n") is None
 
 
+def test_no_figure_is_not_told() -> None:
+    with pytest.raises(ValueError, match="nothing was measured of drills"):
+        tell("drills", "", False)
+
+
 @pytest.mark.parametrize(
     ("low", "high", "met"), [(0.99, 1.01, True), (0.97, 1.01, None), (1.03, 1.05, False), (0.9, 0.97, False)]
 )

@@ -136,6 +136,13 @@ def _names_percentile(node: ast.AST) -> bool:
     return False
 
 
+def _adds_an_s(node: ast.AST) -> bool:
+    """One rank, two ranks."""
+    return isinstance(node, ast.IfExp) and any(
+        isinstance(each, ast.Constant) and each.value in ("s", "es") for each in (node.body, node.orelse)
+    )
+
+
 SUPERVISE = "ncclbench/supervise"
 OWN_PROCESS = "is its own process and must not be one of the slots"
 WAYS = (
@@ -191,6 +198,8 @@ WAYS = (
             "ncclbench/cli/transport.py": "looks for a time as torch has written it, and writes none",
         },
     ),
+    # units.noun_text does it, which knows both words.
+    Way("plurals", _adds_an_s, ""),
     Way(
         "percentiles by hand",
         _names_percentile,
@@ -273,6 +282,7 @@ def test_private_names_stay_in_their_module() -> None:
         ("f'{nbytes >> 20} MiB'", converts_units),
         ("sorted(times)[int(0.99 * len(times))]", _names_percentile),
         ("np.percentile(times, 99)", _names_percentile),
+        ("f\"{n} rank{'s' if n > 1 else ''}\"", _adds_an_s),
     ],
 )
 def test_a_second_way_would_be_seen(source: str, found: Find) -> None:

@@ -193,7 +193,7 @@ class TestMethod:
 
     @pytest.mark.parametrize("nranks", [1, 4])
     def test_a_root_outside_the_world_is_refused(self, nranks: int) -> None:
-        with pytest.raises(RequestError, match=f"--root {nranks} is not in a world of {nranks} ranks"):
+        with pytest.raises(RequestError, match=f"--root {nranks} is not in a world of {nranks} rank"):
             plan_of(ops=("broadcast",), roots=(0, nranks), nranks=nranks)
 
 

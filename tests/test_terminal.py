@@ -282,7 +282,7 @@ class TestEnding:
         rows = [{**row, "arm": "gloo", "wrong": wrong} for wrong in (0, 7, None)]
         show_conclusion(rows, [], FOLDER / "report.html")
         assert capsys.readouterr().out.splitlines() == [
-            "WRONG DATA in 1 rows: their times mean nothing",
+            "WRONG DATA in 1 row: their times mean nothing",
             "  all_reduce float16 sum 1M isolated on gloo: 7 wrong elements",
             "report: results/a-run/report.html",
         ]

@@ -29,6 +29,7 @@ from ncclbench.tables.settings import SETTINGS
 from ncclbench.tables.topologies import TOPOLOGIES
 from ncclbench.terminal.columns import aligned, indented
 from ncclbench.terminal.streams import write
+from ncclbench.units import count_text
 
 Entry = dict[str, Any]
 
@@ -73,7 +74,7 @@ def dtypes() -> list[Entry]:
     return [
         _entry(
             dtype.name,
-            f"{dtype.kind}, {dtype.itemsize} byte{'s' if dtype.itemsize > 1 else ''} per element",
+            f"{dtype.kind}, {count_text(dtype.itemsize, 'byte')} per element",
             itemsize=dtype.itemsize,
             aliases=list(dtype.aliases),
         )

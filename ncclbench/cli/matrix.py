@@ -36,7 +36,7 @@ from ncclbench.errors import EXIT_BAD_ANSWER, EXIT_OK, NcclbenchError, RequestEr
 from ncclbench.plan.model import SHARED_GPU
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, one_line, show, write
-from ncclbench.units import format_seconds, format_time
+from ncclbench.units import count_text, format_seconds, format_time
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
@@ -107,7 +107,7 @@ def _plan(params: Mapping[str, Any]) -> int:
         "within_budget": not over,
         "not_looked_at": plan.not_looked_at,
     }
-    rounds = f"{plan.rounds:,} round{'s' if plan.rounds > 1 else ''}"
+    rounds = count_text(plan.rounds, "round")
     message = (
         f"{plan.pairs:,} of {plan.pairs_in_all:,} pairs of {params['level']}s in {rounds}, "
         f"{plan.passes} times each: about {format_seconds(plan.seconds)}{over}"

@@ -22,6 +22,7 @@ from ncclbench.cli.redaction import checked, redact_option, shown_path, tell_own
 from ncclbench.cli.requiring import Held, hold, require_options
 from ncclbench.errors import EXIT_BAD_ANSWER, RequestError
 from ncclbench.terminal.streams import one_line, show, write
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.compare.launches import Comparison
@@ -99,7 +100,7 @@ def command(
     write_report(runs, page, held.judged, comparisons=comparisons, redactor=redactor, flights=flights)
     rows = [{"run": run.folder, **row} for run, own in of_runs for row in own]
     wrong = sum(row["status"] == "wrong" for row in rows)
-    warning = f" ({wrong} rows with WRONG data)" if wrong else ""
+    warning = f" ({count_text(wrong, 'row')} with WRONG data)" if wrong else ""
     for problem in (problem for run in runs for problem in run.problems):
         show(f"ncclbench: {one_line(problem)}\n", sys.stderr)
     tell_owner(redactor)

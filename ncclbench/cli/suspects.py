@@ -35,6 +35,7 @@ from ncclbench.plan.model import SHARED_GPU
 from ncclbench.store.probes import PairTest, Probe, RankTest, SubsetTest, WaitTest
 from ncclbench.supervise.launcher import find_seat
 from ncclbench.terminal.streams import coloured, one_line, show, write
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.plan.model import Arm
@@ -140,7 +141,7 @@ def _conclude(
     report, ended = write_page(run, ended)
     message = answer.message
     if wrong:
-        message = f"WRONG DATA between {len(wrong)} pairs; {message}"
+        message = f"WRONG DATA between {count_text(len(wrong), 'pair')}; {message}"
     if ended is not None:
         message = f"{ended}; until then: {message}"
     bad = bool(answer.suspects) or (answer.verdict == "unclear" and params["unclear"] == "fail")

@@ -50,6 +50,7 @@ from ncclbench.plan.runnable import check_arm
 from ncclbench.supervise.launcher import Seat, find_seat
 from ncclbench.tables.topologies import Placement
 from ncclbench.terminal.streams import show
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.store.folder import RunFolder
@@ -366,7 +367,7 @@ def _conclude(folder: Path, ended: NcclbenchError | None, params: Mapping[str, A
 def _message(rows: Sequence[Mapping[str, Any]], wrong: Sequence[Mapping[str, Any]]) -> str:
     measured = sum(row["status"] == "ok" for row in rows)
     others = len(rows) - measured - len(wrong)
-    text = f"{measured} rows measured"
+    text = f"{count_text(measured, 'row')} measured"
     if wrong:
         first = wrong[0]
         where = f"{first['op']} {first['dtype']} {first['nbytes']} B on {first['arm']}"

@@ -307,7 +307,7 @@ def _places(run: Run) -> str | None:
     if not ranks:
         return None
     hosts = len(set(ranks))
-    return f"{len(ranks)} ranks on {count_text(hosts, 'host')}"
+    return f"{count_text(len(ranks), 'rank')} on {count_text(hosts, 'host')}"
 
 
 def _per_run(side: Side, of: Callable[[Run], str | None]) -> list[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ncclbench.environment.host import format_ranges
 from ncclbench.stats.throttled import held_back
 from ncclbench.store.model import Run
+from ncclbench.units import noun_text
 
 # Reasons that are named; the rest stands on the rows of the run's own report.
 _MOST_REASONS = 2
@@ -19,4 +20,4 @@ def throttled_text(run: Run, arms: Sequence[str]) -> str | None:
     if not words:
         return None
     told = ", ".join(words[:_MOST_REASONS]) + (" .." if len(words) > _MOST_REASONS else "")
-    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)} ({told})"
+    return f"{noun_text(len(ranks), 'rank')} {format_ranges(ranks)} ({told})"

@@ -8,7 +8,7 @@ from typing import Any
 
 from ncclbench.environment.collect import Description
 from ncclbench.environment.flight import Finding, Flight, finding, grouped, odd, of_gpu, some
-from ncclbench.units import runs_of
+from ncclbench.units import noun_text, runs_of
 
 # Settings of libraries, which decide how ranks talk: those of launchers differ from rank to rank rightly.
 _SETTINGS = (
@@ -122,4 +122,4 @@ def _whose(flight: Flight, ranks: Sequence[Description]) -> str:
     numbers = sorted(rank["rank"] for rank in ranks)
     runs = [str(first) if first == last else f"{first}-{last}" for first, last in runs_of(numbers)]
     hosts = dict.fromkeys(flight.hosts[rank["host"]]["name"] for rank in ranks)
-    return f"rank{'' if len(numbers) == 1 else 's'} {some(runs)} ({some(hosts)})"
+    return f"{noun_text(len(numbers), 'rank')} {some(runs)} ({some(hosts)})"

@@ -12,6 +12,7 @@ from ncclbench.faults.orchestrator import Broken, Orchestrator
 from ncclbench.faults.stamps import common_waits_us
 from ncclbench.faults.talk import Raised, Stopped
 from ncclbench.tables.faults import FAULTS
+from ncclbench.units import noun_text
 
 # Deaths and words wake it; silence and waiting times are looked at so often.
 _LOOK_S = 0.005
@@ -100,8 +101,7 @@ def told_alike(said: dict[int, str]) -> str:
     for rank, words in said.items():
         by_words.setdefault(words, []).append(rank)
     return "; ".join(
-        f"rank{'' if len(alike) == 1 else 's'} {format_ranges(alike)} {words}"
-        for words, alike in by_words.items()
+        f"{noun_text(len(alike), 'rank')} {format_ranges(alike)} {words}" for words, alike in by_words.items()
     )
 
 

@@ -30,6 +30,7 @@ from ncclbench.tables.dtypes import DTYPES
 from ncclbench.tables.settings import tiers
 from ncclbench.tables.statistics import DEFAULT_STATISTIC
 from ncclbench.tables.topologies import WORLD, Cut, Placement
+from ncclbench.units import count_text
 
 # What the rows of operations without data carry, whatever dtypes were asked for, so that they pair
 # with other runs' rows.
@@ -182,7 +183,9 @@ def _check_roots(selection: Selection, nranks: int) -> None:
     for root in selection.roots or ():
         if root >= nranks:
             least = "0" if nranks == 1 else f"0 to {nranks - 1}"
-            raise RequestError(f"-r/--root {root} is not in a world of {nranks} ranks: take {least}")
+            raise RequestError(
+                f"-r/--root {root} is not in a world of {count_text(nranks, 'rank')}: take {least}"
+            )
 
 
 def _check_extent(selections: Sequence[Selection], nranks: int) -> None:
@@ -214,7 +217,7 @@ def _extent(selection: Selection, nranks: int) -> int:
 def _check_injection(injection: Injection | None, nranks: int) -> None:
     for rank in (injection.ranks if injection is not None else None) or ():
         if rank >= nranks:
-            raise RequestError(f"--inject on rank {rank}: there are {nranks} ranks")
+            raise RequestError(f"--inject on rank {rank}: the world has {count_text(nranks, 'rank')}")
 
 
 def repetitions(method: Method, narms: int) -> tuple[int, int]:

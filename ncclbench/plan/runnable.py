@@ -17,7 +17,7 @@ from ncclbench.tables.modes import MODES
 from ncclbench.tables.redops import REDOPS
 from ncclbench.tables.settings import parse_setting, tiers
 from ncclbench.tables.topologies import WORLD, Groups, Placement, parse_topology
-from ncclbench.units import MAX_BYTES
+from ncclbench.units import MAX_BYTES, count_text
 
 _MOST_RANKS = 1 << 20
 _MOST_COUNT = 1_000_000
@@ -72,11 +72,12 @@ def check_hosts(plan: Plan, place: Placement, device: Device, machine: Machine, 
     for name, wanted in _groups_of(plan, place):
         if wanted != plan.groups.get(name):
             hosts = place.by_host()
-            sizes = sorted({len(ranks) for ranks in hosts})
-            ranks = f"{sizes[0]} ranks each" if len(sizes) == 1 else f"{sizes[0]} to {sizes[-1]} ranks each"
+            sizes = [len(ranks) for ranks in hosts]
+            least, full = min(sizes), max(sizes)
+            each = count_text(full, "rank") if least == full else f"{least} to {full} ranks"
             raise RequestError(
-                f"its groups of {name} are not those of these hosts ({len(hosts)} with {ranks}): start as "
-                "many ranks on each as it was planned for, or plan it anew"
+                f"its groups of {name} are not those of these hosts ({len(hosts)} with {each} each): start "
+                "as many ranks on each as it was planned for, or plan it anew"
             )
     most = machine.most_bytes(device, local_ranks)
     if most is not None and plan.bytes_per_rank > most:

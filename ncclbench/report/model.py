@@ -13,6 +13,7 @@ from ncclbench.hardware.machine import Machine, machine_of
 from ncclbench.plan.model import Case
 from ncclbench.store.model import Run, Unit
 from ncclbench.tables.modes import LATENCY_MODES
+from ncclbench.units import count_text
 
 if TYPE_CHECKING:
     from ncclbench.report.decided import Decided
@@ -274,7 +275,7 @@ def _label(row: Row, varying: set[str]) -> str:
     if "in_place" in varying:
         words.append("in place" if row["in_place"] else "out of place")
     if "nranks" in varying:
-        words.append(f"{row['nranks']} ranks")
+        words.append(count_text(row["nranks"], "rank"))
     return " ".join(words)
 
 

@@ -13,6 +13,7 @@ from ncclbench.stats.intervals import log_mean, t_half_width
 from ncclbench.stats.overlap_place import why_no_figure
 from ncclbench.store.model import Run
 from ncclbench.store.overlaps import OverlapCase, OverlapSkip, OverlapTimes
+from ncclbench.units import count_text
 
 # What rows are about; both are held against communication and compute alone.
 ARMS = TOGETHER, SERIAL = "together", "serial"
@@ -216,7 +217,7 @@ def _slowest(times: Sequence[Sequence[float]]) -> Floats:
 def _wrong_words(wrong: int, compute_wrong: int) -> str | None:
     said = [f"{wrong:,} elements of the collective's results are wrong"] if wrong else []
     if compute_wrong:
-        said.append(f"the kernel computed wrong results on {compute_wrong} ranks")
+        said.append(f"the kernel computed wrong results on {count_text(compute_wrong, 'rank')}")
     return " and ".join(said) or None
 
 

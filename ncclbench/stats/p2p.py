@@ -23,7 +23,7 @@ from ncclbench.store.p2p import (
 from ncclbench.tables.orderings import ORDERINGS
 from ncclbench.tables.semantics import SEMANTICS
 from ncclbench.tables.ways import WAYS
-from ncclbench.units import format_bytes
+from ncclbench.units import count_text, format_bytes
 
 Row = dict[str, Any]
 
@@ -135,7 +135,7 @@ def way_words(row: Row) -> str:
 def size_words(nbytes: int) -> str:
     """A size in a sentence: "1 byte", "8 bytes", "64K"."""
     text = format_bytes(nbytes)
-    return f"{text} byte{'s' if nbytes != 1 else ''}" if text.isdigit() else text
+    return count_text(nbytes, "byte") if text.isdigit() else text
 
 
 def by_arm(rows: Sequence[Row]) -> dict[str, list[Row]]:

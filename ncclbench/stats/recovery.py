@@ -11,6 +11,7 @@ from typing import Any
 from ncclbench.stats.over_epochs import t_interval
 from ncclbench.store.drills import PHASES, ContractOutcome, DrillTrial
 from ncclbench.tables.strategies import STRATEGIES
+from ncclbench.units import noun_text
 
 # Phases in words.
 PHASE_WORDS = {
@@ -191,7 +192,7 @@ def by_outcome(outcome: ContractOutcome) -> list[tuple[str, str, float | None]]:
         ranks.setdefault(words, []).append(rank)
     return [
         (
-            f"rank{'' if len(own) == 1 else 's'} {', '.join(own)}",
+            f"{noun_text(len(own), 'rank')} {', '.join(own)}",
             words,
             max((outcome.seconds[rank] for rank in own if rank in outcome.seconds), default=None),
         )

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ncclbench.stats.transport import Ratio, WayRow, fastest
 from ncclbench.store.transfers import TransferFault
-from ncclbench.units import count_text, format_digits
+from ncclbench.units import count_text, format_digits, noun_text
 
 TimeText = Callable[[float], str]
 
@@ -125,7 +125,7 @@ def why_not_twice(rows: Sequence[WayRow], cores: float | None) -> str | None:
         return None
     share = ""
     if cores is not None:
-        share = f" They have {cores:g} core{'' if cores == 1 else 's'} between them here."
+        share = f" They have {cores:g} {noun_text(cores, 'core')} between them here."
     return (
         f"{best.name} is {than_text(best.against)}, not twice as fast: "
         f"the kernel copies all bytes once for each of {generators_text(best)}, no faster than memory is, "

@@ -8,7 +8,7 @@ from typing import Any
 
 from ncclbench.environment.host import format_ranges
 from ncclbench.plan.model import Plan
-from ncclbench.units import format_bytes
+from ncclbench.units import format_bytes, noun_text
 from ncclbench.worker.board import NOWHERE
 
 # What a rank says whose peer has gone: it is a consequence, not a cause.
@@ -128,7 +128,7 @@ def _hanging(states: Sequence[RankState], what: str) -> Failure:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
+    return f"{noun_text(len(ranks), 'rank')} {format_ranges(ranks)}"
 
 
 def _on(host: str | None) -> str:

@@ -25,6 +25,7 @@ from ncclbench.supervise.launcher import STEP_VARIABLE, Seat
 from ncclbench.supervise.signals import EndSignals
 from ncclbench.supervise.store_process import StoreProcess
 from ncclbench.tables.topologies import Placement
+from ncclbench.units import noun_text
 from ncclbench.worker.meeting import CONNECT_S, StorePlace, connect
 
 _LAST_BARRIER_S = 15.0
@@ -248,7 +249,7 @@ def _who_key(rank: int) -> str:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {format_ranges(ranks)}"
+    return f"{noun_text(len(ranks), 'rank')} {format_ranges(ranks)}"
 
 
 def _await_store(seat: Seat, signals: EndSignals) -> None:

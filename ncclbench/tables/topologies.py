@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ncclbench.errors import RequestError
 from ncclbench.names import unknown
-from ncclbench.units import format_memory
+from ncclbench.units import count_text, format_memory
 
 # Global ranks of each group, in group order.
 Groups = tuple[tuple[int, ...], ...]
@@ -116,7 +116,7 @@ def _cross_node(place: Placement) -> Groups | str:
 
 def _pairs(place: Placement) -> Groups | str:
     if place.nranks % 2:
-        return f"pairs: {place.nranks} ranks are an odd number"
+        return f"pairs: {count_text(place.nranks, 'rank is', 'ranks are')} an odd number"
     return tuple((rank, rank + 1) for rank in range(0, place.nranks, 2))
 
 
@@ -129,7 +129,7 @@ def _ring(place: Placement) -> Groups | str:
 
 def _halves(place: Placement) -> Groups | str:
     if place.nranks % 2:
-        return f"halves: {place.nranks} ranks are an odd number"
+        return f"halves: {count_text(place.nranks, 'rank is', 'ranks are')} an odd number"
     middle = place.nranks // 2
     return (tuple(range(middle)), tuple(range(middle, place.nranks)))
 
@@ -137,7 +137,9 @@ def _halves(place: Placement) -> Groups | str:
 def _strided(parts: int) -> Callable[[Placement], Groups | str]:
     def groups(place: Placement) -> Groups | str:
         if place.nranks % parts:
-            return f"strided: {place.nranks} ranks do not divide into {parts} groups"
+            return (
+                f"strided: {count_text(place.nranks, 'rank does', 'ranks do')} not divide into {parts} groups"
+            )
         return tuple(tuple(range(first, place.nranks, parts)) for first in range(parts))
 
     return groups

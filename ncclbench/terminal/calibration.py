@@ -16,7 +16,7 @@ from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.progress import Progress, start_progress
 from ncclbench.terminal.show import finding_lines, unmeasured_lines
 from ncclbench.terminal.streams import one_line, show
-from ncclbench.units import format_bytes, format_seconds, format_us
+from ncclbench.units import count_text, format_bytes, format_seconds, format_us
 
 Entry = Mapping[str, Any]
 
@@ -169,8 +169,8 @@ def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[s
     hosts = len(environment["hosts"])
     return [
         f"# ncclbench {__version__}, calibration {folder}",
-        f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
-        f"{plan.arms[0].backend} against itself; {len(plan.planned)} cases",
+        f"# {count_text(plan.nranks, 'rank')} on {count_text(hosts, 'host')}; "
+        f"{plan.arms[0].backend} against itself; {count_text(len(plan.planned), 'case')}",
     ]
 
 

@@ -15,7 +15,7 @@ from ncclbench.environment.against import side_text
 from ncclbench.terminal.columns import aligned, commented, headed, padded
 from ncclbench.terminal.streams import coloured, one_line
 from ncclbench.terminal.verdicts import case_name, verdict_words, why_unclear
-from ncclbench.units import count_text, format_bytes, format_us
+from ncclbench.units import count_text, format_bytes, format_us, noun_text
 
 Row = Mapping[str, Any]
 
@@ -72,7 +72,7 @@ def conclusion(comparison: Comparison) -> str:
     """The answer in one line of words."""
     rows = comparison.rows
     found = counts(rows)
-    many = f"{len(rows)} cases" if len(rows) > 1 else "1 case"
+    many = count_text(len(rows), "case")
     if found["unclear"] == len(rows):
         typical = typical_ratio(rows)
         seen = f" (typically {ratio_words(typical, found)})" if typical is not None else ""
@@ -119,7 +119,7 @@ def ratio_words(ratio: float, found: Mapping[str, int]) -> str:
 def _margin_words(word: str, beyond: int) -> str:
     """Only beyond the margin is slower a regression."""
     kind = "regression" if word == "slower" else "improvement"
-    return f"{beyond} beyond the margin: {kind}{'' if beyond == 1 else 's'}"
+    return f"{beyond} beyond the margin: {noun_text(beyond, kind)}"
 
 
 def _side_lines(name: str, side: Side) -> list[str]:
@@ -128,7 +128,8 @@ def _side_lines(name: str, side: Side) -> list[str]:
     names = ", ".join(str(host.get("name")) for host in hosts[:3]) + (" .." if len(hosts) > 3 else "")
     folder = str(run.folder) if side.is_one_run else ""
     began = str(run.meta.get("created") or "")[:16].replace("T", " ")
-    told = [side.label, folder, began, f"{run.plan.nranks} ranks on {names}", " and ".join(side.arms)]
+    where = f"{count_text(run.plan.nranks, 'rank')} on {names}"
+    told = [side.label, folder, began, where, " and ".join(side.arms)]
     line = padded((name, one_line(", ".join(part for part in told if part))), (_SIDE_WIDTH, 0), left=None)
     return [f"# {line}"]
 

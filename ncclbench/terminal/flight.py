@@ -20,6 +20,7 @@ from ncclbench.flight.overview import (
 )
 from ncclbench.terminal.columns import aligned
 from ncclbench.terminal.streams import coloured, one_line
+from ncclbench.units import noun_text
 
 # Findings in the table: what follows from the first is summed up after so many.
 MOST_FINDINGS = 5
@@ -70,7 +71,7 @@ def unknown_lines(evidence: Evidence, judgement: Judgement) -> list[str]:
 
 
 def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank{'' if len(ranks) == 1 else 's'} {ranks_text(ranks)}"
+    return f"{noun_text(len(ranks), 'rank')} {ranks_text(ranks)}"
 
 
 def _course(first: Finding, states: Sequence[RankState], names: dict[str, str]) -> list[str]:

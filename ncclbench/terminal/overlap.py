@@ -11,7 +11,7 @@ from ncclbench.stats.overlap_words import number, reasons, with_controls
 from ncclbench.terminal.columns import aligned, commented, indented
 from ncclbench.terminal.streams import one_line
 from ncclbench.terminal.table import NOTHING
-from ncclbench.units import format_bytes, format_us
+from ncclbench.units import count_text, format_bytes, format_us
 
 Row = Mapping[str, Any]
 
@@ -51,7 +51,8 @@ def overlap_lines(rows: Sequence[Row]) -> list[str]:
     lines: list[str] = []
     for (backend, implementation, op, dtype, mode), own in groups.items():
         captured = ", in a CUDA graph" if mode == "graph" else ""
-        title = f"# {op} {dtype} on {backend} ({implementation}), {own[0]['nranks']} ranks{captured}"
+        ranks = count_text(own[0]["nranks"], "rank")
+        title = f"# {op} {dtype} on {backend} ({implementation}), {ranks}{captured}"
         lines += ["#", one_line(title), *_table(own)]
     if groups:
         lines += _wrapped(_LEGEND)

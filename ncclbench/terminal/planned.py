@@ -12,7 +12,7 @@ from ncclbench.stats.intervals import FEWEST_EPOCHS
 from ncclbench.tables.topologies import WORLD
 from ncclbench.terminal.columns import aligned, headed
 from ncclbench.terminal.show import unmeasured_lines
-from ncclbench.units import format_bytes, format_memory, format_seconds
+from ncclbench.units import count_text, format_bytes, format_memory, format_seconds
 
 Row = Mapping[str, Any]
 
@@ -30,7 +30,7 @@ def plan_lines(plan: Plan, told: Forecast) -> list[str]:
     if told.family:
         lines.append(
             "# finds: the smallest difference found with 90 % power, judged among "
-            f"{told.family} comparison{'s' if told.family > 1 else ''}"
+            f"{count_text(told.family, 'comparison')}"
         )
     lines += headed(aligned(cells))
     settled: dict[tuple[str, str | None], tuple[str, str]] = {
@@ -46,14 +46,14 @@ def _heading(plan: Plan, ncases: int) -> str:
     if plan.precision is not None:
         how = f"until {_percent(plan.precision)} precise"
     else:
-        how = f"{plan.iters} iterations in {plan.epochs} epochs"
-    return f"# {_ranks(plan)}; {arms}; {ncases} case{'s' if ncases > 1 else ''}, {how}"
+        how = f"{count_text(plan.iters, 'iteration')} in {count_text(plan.epochs, 'epoch')}"
+    return f"# {_ranks(plan)}; {arms}; {count_text(ncases, 'case')}, {how}"
 
 
 def conclusion(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | None) -> str:
     """The last line: how much, how long, and whether the margin can be resolved, or what would do it."""
     ncases = len(plan.planned)
-    cases = f"{ncases} case{'s' if ncases > 1 else ''}"
+    cases = count_text(ncases, "case")
     memory = f"{format_memory(plan.bytes_per_rank)} per rank"
     return f"{cases}, {_duration(told)}, {memory}; {_finding(plan, told, calibration)}"
 
@@ -99,7 +99,7 @@ def _uncalibrated(plan: Plan, told: Forecast, calibration: Mapping[str, Any] | N
 
 
 def _ranks(plan: Plan) -> str:
-    return f"{plan.nranks} rank{'s' if plan.nranks > 1 else ''}"
+    return count_text(plan.nranks, "rank")
 
 
 def _limit(plan: Plan, blind: Sequence[Row]) -> str:
@@ -108,7 +108,7 @@ def _limit(plan: Plan, blind: Sequence[Row]) -> str:
         return f"--precision {100 * plan.precision:g}%"
     if plan.time_budget_s is not None and any(row["epochs"] < plan.epochs for row in blind):
         return f"--time-budget {plan.time_budget_s:g}s"
-    return f"{plan.epochs} epochs"
+    return count_text(plan.epochs, "epoch")
 
 
 def _remedy(plan: Plan, blind: Sequence[Row]) -> str:

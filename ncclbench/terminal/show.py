@@ -235,13 +235,14 @@ def show_conclusion(
         # Imported when it is long loaded: see _show_rows.
         from ncclbench.stats.groups import wrong_where
 
-        lines.append(coloured(f"WRONG DATA in {len(wrong)} rows: their times mean nothing", "red", stream))
+        text = f"WRONG DATA in {count_text(len(wrong), 'row')}: their times mean nothing"
+        lines.append(coloured(text, "red", stream))
         lines += [
             f"  {_row_name(row)}: {row['wrong']} wrong elements {wrong_where(row)}".rstrip()
             for row in wrong[:_WRONG_ROWS_SHOWN]
         ]
         if len(wrong) > _WRONG_ROWS_SHOWN:
-            lines.append(f"  and {len(wrong) - _WRONG_ROWS_SHOWN} more rows")
+            lines.append(f"  and {count_text(len(wrong) - _WRONG_ROWS_SHOWN, 'more row')}")
     if report is not None:
         lines.append(f"report: {report}")
     if lines:
@@ -294,7 +295,7 @@ def unmeasured_lines(plan: Plan, settled: Mapping[tuple[str, str | None], tuple[
         arms = _some({arm: None for _, arm in entries if arm is not None and len(plan.arms) > 1})
         ncases = len({case.key for case, _ in entries})
         where = f"{ops} {dtypes}{f' on {arms}' if arms else ''}"
-        lines.append(f"# {status}: {ncases} case{'s' if ncases > 1 else ''} of {where}: {one_line(reason)}")
+        lines.append(f"# {status}: {count_text(ncases, 'case')} of {where}: {one_line(reason)}")
     return ["#", *lines] if lines else []
 
 
@@ -302,15 +303,15 @@ def _heading(folder: Path, plan: Plan, environment: Mapping[str, Any]) -> list[s
     hosts = len(environment.get("hosts", ()))
     arms = ", ".join(arm.id for arm in plan.arms)
     if plan.precision is None:
-        extent = f"{plan.iters} iterations in {plan.epochs} epochs"
+        extent = f"{count_text(plan.iters, 'iteration')} in {count_text(plan.epochs, 'epoch')}"
     else:
         extent = f"each until its interval is within {plan.precision:.2%}"
         if plan.time_budget_s is not None:
             extent += f" or {format_seconds(plan.time_budget_s)} are spent"
     lines = [
         f"# ncclbench {__version__}, run {folder}",
-        f"# {plan.nranks} rank{'s' if plan.nranks > 1 else ''} on {hosts} host{'s' if hosts != 1 else ''}; "
-        f"{arms}; {len(plan.planned)} case{'s' if len(plan.planned) != 1 else ''}, {extent}",
+        f"# {count_text(plan.nranks, 'rank')} on {count_text(hosts, 'host')}; "
+        f"{arms}; {count_text(len(plan.planned), 'case')}, {extent}",
         "# size: the larger of send and receive per rank",
         "# time: median of the slowest rank's; interval: over epochs",
     ]

@@ -23,6 +23,7 @@ from gpu_check.checks import CHECKS, DIRECT, Check
 from gpu_check.judging import UNAVAILABLE, WORKS, WRONG, Verdict, judge_command, judge_direct
 from gpu_check.machine import describe, place_of
 from gpu_check.place import Place
+from ncclbench.units import count_text
 
 _ROOT = Path(__file__).resolve().parent.parent.parent.parent
 
@@ -86,7 +87,7 @@ def _words(place: Place) -> str:
     if place.device == "cpu":
         return f"on the CPU: torch {torch}; what needs a GPU is not tried"
     sharing = "ranks may share one" if place.can_share else "one rank each"
-    return f"{place.gpus} GPU{'s' if place.gpus != 1 else ''}: torch {torch}, NCCL {nccl}, {sharing}"
+    return f"{count_text(place.gpus, 'GPU')}: torch {torch}, NCCL {nccl}, {sharing}"
 
 
 def _lines(checks: Sequence[Check], place: Place, limit_s: float | None) -> Iterator[Line]:

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 
+from ncclbench.units import count_text
+
 # First NCCL that lets ranks of one communicator share a GPU.
 SHARING_NCCL = (2, 30)
 CPU_RANKS = 2
@@ -66,7 +68,7 @@ class Place:
         if not self.shares(nranks) or self.can_share:
             return None
         own = "none" if self.nccl is None else ".".join(map(str, self.nccl))
-        gpus = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}"
+        gpus = count_text(self.gpus, "GPU")
         return f"{nranks} ranks on {gpus} need NCCL 2.30 or later, this is {own}"
 
 
