@@ -371,7 +371,7 @@ def _message(rows: Sequence[Mapping[str, Any]], wrong: Sequence[Mapping[str, Any
     if wrong:
         first = wrong[0]
         where = f"{first['op']} {first['dtype']} {first['nbytes']} B on {first['arm']}"
-        text += f", {len(wrong)} WRONG (the first: {where})"
+        text += f", {len(wrong):,} WRONG (the first: {where})"
     if others:
-        text += f", {others} not measured"
+        text += f", {others:,} not measured"
     return text
