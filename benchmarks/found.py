@@ -91,8 +91,8 @@ def main() -> None:
                 f"{np.median(errors):+.2f} points at the median, {np.median(np.abs(errors)):.2f} apart"
             )
         hits = sum(comparison.word == "slower" for comparison in comparisons)
-        bar = 45 * len(comparisons) // 50
-        tell(f"a/b {format_bytes(nbytes)}", f'"slower" in {rate(hits, len(comparisons))}', hits >= bar)
+        is_met = 50 * hits >= 45 * len(comparisons)
+        tell(f"a/b {format_bytes(nbytes)}", f'"slower" in {rate(hits, len(comparisons))}', is_met)
 
 
 if __name__ == "__main__":
