@@ -13,10 +13,9 @@ from typing import IO, Literal
 import psutil
 from tools import require_tool
 
-# For the end of what was killed, which takes milliseconds.
-_REAP_S = 5.0
-
-_CONFIGURE_S = 30.0
+# For the end of what was killed, and for a command that takes milliseconds where nothing else runs.
+REAP_S = 20.0
+_COMMAND_S = 30.0
 
 _NAMESPACES = ("--net", "--uts", "--mount", "--pid")
 
@@ -85,15 +84,15 @@ class Host:
         with suppress(psutil.NoSuchProcess):
             self._first.kill()
         try:
-            self._maker.communicate(timeout=_REAP_S)
+            self._maker.communicate(timeout=REAP_S)
         except subprocess.TimeoutExpired:
             self._maker.kill()
-            self._maker.communicate(timeout=_REAP_S)
+            self._maker.communicate(timeout=REAP_S)
 
     def kill_all(self) -> None:
         """Kill whatever runs in it, in whatever session, but for its first process."""
         kill = "kill -KILL -1 2>/dev/null || true"  # it fails where there is nothing to kill
-        subprocess.run([*self._enter("--pid"), "sh", "-c", kill], check=True, timeout=_REAP_S)
+        subprocess.run([*self._enter("--pid"), "sh", "-c", kill], check=True, timeout=_COMMAND_S)
 
     def configure(self, tool: Literal["ip", "tc"], lines: Sequence[str]) -> None:
         """Give lines of commands to ip or tc.
@@ -106,7 +105,7 @@ class Host:
             input="\n".join(lines),
             capture_output=True,
             text=True,
-            timeout=_CONFIGURE_S,
+            timeout=_COMMAND_S,
             check=False,
         )
         if done.returncode != 0:
@@ -177,10 +176,10 @@ class Process:
     def reap(self) -> None:
         """Wait for its end after it was killed in its host, and end ``popen`` if it should stand."""
         try:
-            self.popen.wait(_REAP_S)
+            self.popen.wait(REAP_S)
         except subprocess.TimeoutExpired:
             self.popen.kill()
-            self.popen.wait(_REAP_S)
+            self.popen.wait(REAP_S)
 
     def texts(self) -> tuple[str, str]:
         """What it has written to standard output and error up to now."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import emulated_host
 import psutil
 import pytest
 from emulated import GOODPUT, Cluster
@@ -275,7 +276,10 @@ def _names_on_the_machine() -> list[str]:
 
 
 @pytest.mark.full
-def test_what_takes_a_command_into_a_host_is_never_stopped_and_not_waited_for_if_it_is() -> None:
+def test_what_takes_a_command_into_a_host_is_never_stopped_and_not_waited_for_if_it_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(emulated_host, "REAP_S", 2.0)
     with Cluster(2) as cluster:
         job = cluster.start(1, ("-c", "import time; time.sleep(1000)"))
         wait_until(lambda: len(job.processes()) == 2, "the ranks")
