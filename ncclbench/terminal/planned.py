@@ -28,10 +28,8 @@ def plan_lines(plan: Plan, told: Forecast) -> list[str]:
     cells = [_HEADS[:columns], *([_name(row), *_cells(row)][:columns] for row in rows)]
     lines = [_heading(plan, len(rows)), "# time: of all arms together; memory: per rank"]
     if told.family:
-        lines.append(
-            "# finds: the smallest difference found with 90 % power, judged among "
-            f"{count_text(told.family, 'comparison')}"
-        )
+        family = count_text(told.family, "comparison")
+        lines.append(f"# finds: the smallest difference found with 90 % power, judged among {family}")
     lines += headed(aligned(cells))
     settled: dict[tuple[str, str | None], tuple[str, str]] = {
         (entry.case.key, None): ("skipped", entry.reason or "")
